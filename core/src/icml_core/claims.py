@@ -113,7 +113,9 @@ class ClaimSuite:
             ValueError: a scale is missing or unknown, a count is below one, a name is taken or malformed.
         """
         if set(seeds) != set(SCALES):
-            raise ValueError(f"{self.name}: seeds must name the scales {', '.join(SCALES)}; got {dict(seeds)}")
+            raise ValueError(
+                f"{self.name}: seeds must name the scales {', '.join(SCALES)}; got {dict(seeds)}"
+            )
         if any(count < 1 for count in seeds.values()):
             raise ValueError(f"{self.name}: every scale needs at least one seed; got {dict(seeds)}")
         for ablation in ablations:

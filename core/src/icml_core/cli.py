@@ -246,8 +246,6 @@ def new(slug: str, /, *, into: Path | None = None) -> int:
     from icml_core.new import create
 
     folder = create(slug, into)
-    print(f"{folder}")
-    print(f'next: {sys.executable} -m pip install -e "{folder}" --group "{folder}/pyproject.toml:test"')
+    print(folder)
+    print(f'next: {sys.executable} -m pip install -e "{folder}" pytest && pytest "{folder}"')
     return 0
-
-

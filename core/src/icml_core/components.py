@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 KINDS = ("model", "sampler", "optimizer", "solver", "evaluator")
@@ -32,10 +33,10 @@ def resolve(target: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """The paper that a plug-in implements."""
+    """The paper that a plug-in implements; ``arxiv`` is its number there, or empty."""
 
     title: str
-    arxiv: str
+    arxiv: str = ""
     venue: str = "ICML 2026"
     authors: tuple[str, ...] = ()
 
@@ -91,12 +92,15 @@ class Example:
     """A tiny instance of a component, from which the contract tests know how to use it.
 
     Attributes:
-        build: makes the component; calling it twice gives two equal objects.
+        build: makes the component; calling it twice gives two equal objects. (TorchOptimizer: makes
+            a factory ``(params) -> optimizer``.)
         inputs: makes the inputs of one call, fresh and equal each time.
         call: ``call(component, inputs)`` gives the result to look at.
         check: ``check(result)`` raises where the result is wrong.
         corrupt: (Solver) makes of a right solution one that ``verify`` must refuse.
         bad: makes inputs that ``call`` must refuse with ``ValueError`` or ``TypeError``.
+        resumed: ``resumed(component, inputs, directory)`` does what ``call`` does in two halves, the
+            second from the checkpoint that the first left in ``directory``; the result must be equal.
         expected_failures: names of contract checks that this component cannot pass, with the reason.
     """
 
@@ -106,4 +110,5 @@ class Example:
     check: Callable[[Any], None]
     corrupt: Callable[[Any], Any] | None = None
     bad: Callable[[], Any] | None = None
+    resumed: Callable[[Any, Any, Path], Any] | None = None
     expected_failures: Mapping[str, str] = field(default_factory=dict)

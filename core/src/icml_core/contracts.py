@@ -1,4 +1,4 @@
-"""The contracts: what a component may be plugged into. Each is small, and tested (:mod:`icml_core.testing`)."""
+"""The contracts: what a component may be plugged into, each small and tested (:mod:`icml_core.testing`)."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ class Loss(Protocol):
 class Trainer(Protocol):
     """Fits something: ``fit(...)`` returns the trainer or its result.
 
-    Tested: the same seed gives the same fit. Checkpoint and resume are the package's own tests,
-    since only it knows where its state lies.
+    Tested: stopped half-way and resumed from its checkpoint, it gives the same result.
     """
 
     def fit(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -90,7 +89,7 @@ class Solution(Protocol):
     """What a solver returns: it can be verified against the problem without trusting the solver."""
 
     def verify(self, problem: Any) -> None:
-        """Return None where the solution is right for ``problem``; raise ``ValueError`` saying what is wrong."""
+        """Return None where the solution is right; raise ``ValueError`` saying what is wrong where not."""
 
 
 @runtime_checkable

@@ -142,7 +142,9 @@ def _resumed(tokens: Sequence[str]) -> Path | None:
 def _base_of(directory: Path, entry: Entry, job: Callable[..., Any]) -> dict[str, Any]:
     record = read_record(directory)
     if record is None:
-        raise UserError(f"--resume {directory}: there is no run ({directory / 'run.json'} is missing or broken)")
+        raise UserError(
+            f"--resume {directory}: there is no run ({directory / 'run.json'} is missing or broken)"
+        )
     if record.get("component") != entry.name:
         raise UserError(f"--resume {directory}: that is a run of {record.get('component')}, not {entry.name}")
     if not _can_resume(job):

@@ -126,7 +126,8 @@ def _plugin_text(found: Mapping[str, Any]) -> str:
     paper = found["paper"]
     lines = [f"{found['plugin']} ({found['distribution']} {found['version']})"]
     if paper is not None:
-        lines += [f"{paper.title}. {paper.venue}. https://arxiv.org/abs/{paper.arxiv}"]
+        link = f" https://arxiv.org/abs/{paper.arxiv}" if paper.arxiv else ""
+        lines += [f"{paper.title}. {paper.venue}.{link}"]
     lines += ["", "components:"]
     lines += table([(f"  {c['kind']}", c["name"], c["summary"]) for c in found["components"]])
     lines += ["", f"claims (icml verify {found['plugin']}):"]

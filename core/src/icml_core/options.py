@@ -1,4 +1,4 @@
-"""Options of a job, from its signature: type hints, defaults and docstring become a command line and a config.
+"""Options of a job, from its signature: hints, defaults and docstring become a command line and a config.
 
 cyclopts parses; what is added here is the same set of reserved options for every job, configuration
 files whose keys and types are checked as strictly as the command line's, and the way back from
@@ -122,10 +122,13 @@ def parse(
     if any(token in ("--help", "-h") for token in tokens):
         app.help_print([])
         raise HelpShown
+    _refuse_unknown(
+        tokens, [name for argument in app.assemble_argument_collection() for name in argument.names]
+    )
     try:
         app(list(tokens), exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        raise UserError(_one_line(error, [*hints, *RESERVED])) from error
+        raise UserError(" ".join(str(error).split())) from error
     received = nulls | received
     defaults = {p.name: p.default for p in signature.parameters.values() if p.default is not p.empty}
     values = defaults | received
@@ -228,7 +231,13 @@ def _describe(hint: Any) -> str:
         if typing.get_origin(kind) is typing.Literal:
             names.append("one of " + ", ".join(map(repr, typing.get_args(kind))))
         else:
-            plain = {NoneType: "none", str: "text", int: "an integer", float: "a number", bool: "true or false"}
+            plain = {
+                NoneType: "none",
+                str: "text",
+                int: "an integer",
+                float: "a number",
+                bool: "true or false",
+            }
             names.append(plain.get(kind) or getattr(kind, "__name__", str(kind)))
     return " or ".join(names)
 
@@ -298,11 +307,13 @@ def _refuse_fractions(app: Any, commands: Any, arguments: Any) -> None:
     """Refuse ``2.5`` where an integer is wanted, which cyclopts would cut down to 2."""
     whole = re.compile(r"[+-]?(\d[\d_]*|0[xXoObB][0-9a-fA-F_]+)")
     for argument in arguments:
-        kinds = [k for k in _leaves(argument.hint) if k is not NoneType]
-        if not kinds or any(k is not int for k in kinds):
+        leaves = _leaves(argument.hint)
+        if set(leaves) - {NoneType} != {int}:
             continue
+        nulls = ("none", "null") if NoneType in leaves else ()
         for token in argument.tokens:
-            if isinstance(token.value, str) and token.value and not whole.fullmatch(token.value.strip()):
+            value = token.value.strip() if isinstance(token.value, str) else ""
+            if value and value.lower() not in nulls and not whole.fullmatch(value):
                 raise UserError(f"{token.keyword or argument.name} {token.value!r} is not an integer")
 
 
@@ -317,11 +328,15 @@ def _leaves(hint: Any) -> list[Any]:
     return leaves
 
 
-def _one_line(error: Exception, known: list[str]) -> str:
-    text = " ".join(str(error).split())
-    if (match := re.match(r"Unknown option: \"?--?([\w.-]+)", text)) and "Did you mean" not in text:
-        near = nearest(match[1].replace("-", "_"), known, count=1)
-        flags = ", ".join("--" + name.replace("_", "-") for name in known)
-        hint = f"did you mean --{near[0].replace('_', '-')}?" if near else f"the options are {flags}"
-        return f"{text.rstrip('.')}; {hint}"
-    return text
+def _refuse_unknown(tokens: Sequence[str], flags: Sequence[str]) -> None:
+    """Refuse an option that does not exist before anything else is said of the command line.
+
+    A value that begins with two dashes is given as ``--option=--value``, so every such token is an option.
+    """
+    for token in tokens:
+        name = token.partition("=")[0]
+        if not name.startswith("--") or name == "--" or name.replace("_", "-") in flags:
+            continue
+        near = nearest(name, flags, count=1)
+        hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(flags)}"
+        raise UserError(f"unknown option {name}; {hint}")

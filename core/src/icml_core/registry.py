@@ -194,7 +194,8 @@ class Registry:
         if near:
             return f"{text}; did you mean {' or '.join(near)}?"
         if prefix and all(p.name != prefix for p in self.plugins):
-            return f"{text}; if it belongs to a plug-in that is not installed: {install_command(f'icml-{prefix}')}"
+            command = install_command(f"icml-{prefix}")
+            return f"{text}; if it belongs to a plug-in that is not installed: {command}"
         return f"{text}; `icml list` shows what is installed"
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from enum import Enum
 from importlib import metadata, util
 from pathlib import Path
@@ -190,7 +190,9 @@ def new_directory(directory: Path, *, force: bool = False) -> Iterator[Callable[
                     "or choose another --out"
                 )
             if read_record(directory) is None:
-                raise UserError(f"--force replaces runs only, and {directory} is not one; choose another --out")
+                raise UserError(
+                    f"--force replaces runs only, and {directory} is not one; choose another --out"
+                )
             aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent)) / "earlier"
             directory.rename(aside)
         made = not directory.exists()
@@ -322,7 +324,7 @@ def _best_device() -> str:
 
 
 def check_device(device: str) -> str:
-    """``device`` itself, where it is of the form ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps`` and exists.
+    """``device`` itself, where it is ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps`` and exists.
 
     Raises:
         UserError: another form, or a device that is not there.
@@ -355,7 +357,7 @@ def _revision() -> str | None:
 
 
 def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _umask() -> int:
