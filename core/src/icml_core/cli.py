@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ def call(arguments: Sequence[str]) -> int:
         return _refuse(" ".join(str(error).split()))
     except BrokenPipeError:
         # The reader of a pipe (`icml list | head`) has left; nothing is left to say to it.
-        sys.stdout = None  # type: ignore[assignment]
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         return _refuse(f"{error.filename or 'system'}: {error.strerror or error}")

@@ -318,7 +318,7 @@ def _refuse_fractions(app: Any, commands: Any, arguments: Any) -> None:
 
 
 def _leaves(hint: Any) -> list[Any]:
-    leaves = []
+    leaves: list[Any] = []
     for kind in _alternatives(hint):
         inner = [a for a in typing.get_args(kind) if a is not ...]
         if typing.get_origin(kind) in (list, tuple, set, frozenset, Sequence):

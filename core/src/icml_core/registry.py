@@ -1,7 +1,7 @@
 """The registry: loads every plug-in by itself, so that none can harm another, and answers for names.
 
-Each plug-in gets a pluggy manager of its own: registering, checking its hooks and calling them either
-all succeed, or leave one record that says what went wrong.
+Each plug-in is registered alone: registering, checking its hooks and calling them either all succeed,
+or leave one record that says what went wrong.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import os
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -105,16 +107,19 @@ class Registry:
         if strict is None:
             strict = os.environ.get("ICML_STRICT", "0") not in ("", "0")
         plugins, broken = [], []
-        for entry_point in _unique(metadata.entry_points(group=hookspecs.GROUP)):
+        for entry_point, distribution, version in _unique(metadata.entry_points(group=hookspecs.GROUP)):
             try:
-                plugins.append(_load(entry_point))
+                module = entry_point.load()
+                plugins.append(
+                    read_plugin(entry_point.name, module, distribution=distribution, version=version)
+                )
             except (Exception, SystemExit) as error:
                 if strict:
                     raise
                 broken.append(
                     Broken(
                         entry_point.name,
-                        _distribution(entry_point)[0],
+                        distribution,
                         _last_line(error),
                         "".join(traceback.format_exception(error)),
                     )
@@ -207,18 +212,18 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
     return (near + sorted(parts))[:count]
 
 
-def _unique(entry_points: Iterable[metadata.EntryPoint]) -> list[metadata.EntryPoint]:
-    """One of each (distribution, name, value): linked folders and stale metadata show a plug-in twice."""
-    seen: dict[tuple[str, str, str], metadata.EntryPoint] = {}
+def _unique(entry_points: Iterable[metadata.EntryPoint]) -> list[tuple[metadata.EntryPoint, str, str]]:
+    """Each entry point with its distribution's name and version, once.
+
+    Linked folders and stale metadata show a plug-in twice.
+    """
+    seen: dict[tuple[str, str, str], tuple[metadata.EntryPoint, str, str]] = {}
     for entry_point in entry_points:
-        key = (_normal(_distribution(entry_point)[0]), entry_point.name, entry_point.value)
-        seen.setdefault(key, entry_point)
+        # Reading the metadata parses a file, so it is done once for both fields.
+        fields = entry_point.dist.metadata if entry_point.dist is not None else {"Name": "", "Version": ""}
+        name, version = fields["Name"] or "unknown", fields["Version"] or "0"
+        seen.setdefault((_normal(name), entry_point.name, entry_point.value), (entry_point, name, version))
     return list(seen.values())
-
-
-def _load(entry_point: metadata.EntryPoint) -> Plugin:
-    distribution, version = _distribution(entry_point)
-    return read_plugin(entry_point.name, entry_point.load(), distribution=distribution, version=version)
 
 
 def read_plugin(name: str, module: Any, *, distribution: str = "", version: str = "0") -> Plugin:
@@ -232,11 +237,36 @@ def read_plugin(name: str, module: Any, *, distribution: str = "", version: str 
         ValueError: a misspelt or unknown hook, a component with a wrong name, or two alike.
         TypeError: a hook returned something else than it should.
     """
+    with _registered(name, module) as hooks:
+        _check_hooks(name, module)
+        return _read(name, module, hooks, distribution, version)
+
+
+@cache
+def _manager() -> pluggy.PluginManager:
     manager = pluggy.PluginManager(hookspecs.GROUP)
     manager.add_hookspecs(hookspecs)
-    manager.register(module, name)
-    _check_hooks(name, module)
-    hooks = manager.hook
+    return manager
+
+
+@contextmanager
+def _registered(name: str, module: Any) -> Iterator[Any]:
+    """The hooks of one plug-in, registered alone in a manager that is as before when the body ends.
+
+    Reading the specifications is most of a manager's cost, so it is kept; after a failure, which may
+    leave a plug-in half registered, it is thrown away.
+    """
+    manager = _manager()
+    try:
+        manager.register(module, name)
+        yield manager.hook
+        manager.unregister(name=name)
+    except BaseException:
+        _manager.cache_clear()
+        raise
+
+
+def _read(name: str, module: Any, hooks: Any, distribution: str, version: str) -> Plugin:
     entries: list[Entry] = []
     for hook, kind in _KIND_OF_HOOK.items():
         for returned in getattr(hooks, hook)():
@@ -279,12 +309,6 @@ def _components(name: str, hook: str, returned: Any) -> list[Component]:
         if not component.name.startswith(f"{name}."):
             raise ValueError(f"component {component.name!r} must begin with its plug-in's name: '{name}.'")
     return components
-
-
-def _distribution(entry_point: metadata.EntryPoint) -> tuple[str, str]:
-    if entry_point.dist is None:
-        return "unknown", "0"
-    return entry_point.dist.name, entry_point.dist.version
 
 
 def _normal(distribution: str) -> str:

@@ -110,7 +110,8 @@ def check_closure(make: Callable[..., Example]) -> None:
     before = float(probe.loss().detach())
     returned = optimizer.step(closure)
     assert returned is not None, "step(closure) returned nothing"
-    assert abs(float(returned) - before) < 1e-6, f"step(closure) returned {float(returned)}, not {before}"
+    loss = float(returned.detach()) if hasattr(returned, "detach") else float(returned)
+    assert abs(loss - before) < 1e-6, f"step(closure) returned {loss}, not {before}"
 
 
 def check_missing_gradients(make: Callable[..., Example]) -> None:
