@@ -141,6 +141,12 @@ def contract(session: nox.Session) -> None:
         str(m.folder / "tests" / "compose") for m in PACKAGES if (m.folder / "tests" / "compose").is_dir()
     ]
     pytest(session, "tests", *compose, *session.posargs)
+    pages = [
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs").glob("guide/*.md")),
+    ]
+    session.run("python", "tools/run_readme.py", *map(str, pages), env=QUIET)
 
 
 @nox.session
@@ -227,9 +233,13 @@ def docs(session: nox.Session) -> None:
     """Builds the site, strictly."""
     sync(session, "--group", "docs", "--all-packages")
     session.run("python", "tools/sync_index.py", "--check", external=True)
-    session.run(
-        "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(Path(session.create_tmp()) / "site")
-    )
+    # A configuration beside the session's other files, so that site and cache land there.
+    folder = Path(session.create_tmp())
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    config = config.replace("docs_dir: docs", f"docs_dir: {ROOT / 'docs'}\nsite_dir: {folder / 'site'}")
+    (folder / "mkdocs.yml").write_text(config, encoding="utf-8")
+    session.run("zensical", "build", "--clean", "--strict", "--config-file", str(folder / "mkdocs.yml"))
+    session.log(f"the site is in {folder / 'site'}")
 
 
 @nox.session(name="sync-index", default=False)
