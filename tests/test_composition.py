@@ -12,7 +12,7 @@ REGISTRY = Registry.discover()
 MODULES = [e for e in REGISTRY.entries(contract="Module") if e.component.example]
 OPTIMIZERS = {
     "torch.AdamW": lambda params: torch.optim.AdamW(params, lr=1e-3),
-    "torch.SGD": lambda params: torch.optim.SGD(params, lr=1e-4),
+    "torch.Adagrad": lambda params: torch.optim.Adagrad(params, lr=1e-3),
 }
 OPTIMIZERS |= {
     e.name: build_example(e).build()
@@ -23,7 +23,7 @@ OPTIMIZERS |= {
 
 @pytest.mark.parametrize(
     ("module_entry", "optimizer"),
-    product(MODULES, OPTIMIZERS),
+    list(product(MODULES, OPTIMIZERS)),
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_an_optimizer_trains_a_module(module_entry, optimizer):

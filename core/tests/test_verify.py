@@ -266,13 +266,13 @@ def test_workers_share_the_cores(deadly):
 def test_dask_survives_killed_workers(deadly):
     distributed = pytest.importorskip("distributed")
     scheduler = deadly.work / "scheduler.json"
-    environment = deadly.environment() | {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
+    environment = deadly.environment() | {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
     host = ["--host", "127.0.0.1", "--no-dashboard"]
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", *host]
     services = [
         subprocess.Popen(
             [*command, "--scheduler-file", str(scheduler)], env=environment, cwd=deadly.work,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
         )
     ]  # fmt: skip
     try:
@@ -285,7 +285,7 @@ def test_dask_survives_killed_workers(deadly):
                     sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(scheduler),
                     "--nworkers", "2", "--nthreads", "1", *host,
                 ],
-                env=environment, cwd=deadly.work, stderr=subprocess.DEVNULL,
+                env=environment, cwd=deadly.work, stderr=subprocess.DEVNULL, start_new_session=True,
             )
         )  # fmt: skip
         address = json.loads(scheduler.read_text())["address"]
@@ -301,9 +301,8 @@ def test_dask_survives_killed_workers(deadly):
         assert found["always_dies"]["verdict"] == "error"
         assert "KilledWorker" in found["always_dies"]["note"]
     finally:
-        for service in reversed(services):
-            service.terminate()
         for service in services:
+            os.killpg(service.pid, signal.SIGKILL)  # the nanny's workers too
             service.wait(30)
 
 

@@ -22,6 +22,7 @@ Results = Iterator[tuple[Task, Outcome]]
 Executor = Callable[[Sequence[Task]], Results]
 
 KILLS = 2  # a task that killed its worker so often is given up
+_CONNECT = 5  # seconds within which a Dask scheduler must answer
 
 
 def executor(name: str) -> Executor:
@@ -70,7 +71,7 @@ def on_dask(tasks: Sequence[Task], address: str) -> Results:
     except ModuleNotFoundError as error:
         raise NeedsError("Dask", hint=install_command("icml-core[dask]")) from error
     try:
-        client = Client(address, timeout=10, set_as_default=False)
+        client = Client(address, timeout=_CONNECT, set_as_default=False)
     except (OSError, ValueError) as error:
         raise UserError(f"--executor dask:{address}: no scheduler answers there ({error})") from error
     with client, client.get_executor(pure=False) as pool:
