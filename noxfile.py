@@ -95,10 +95,11 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy, over every distribution."""
+    """mypy: every distribution by itself, and its public names from outside."""
     sync(session, "--group", "types", "--all-packages")
     for member in MEMBERS:
-        session.run("mypy", str(member.folder / "src" / member.module), silent=False)
+        session.run("mypy", str(member.folder / "src" / member.module))
+    session.run("mypy", "tests/typing")
 
 
 @nox.session

@@ -39,6 +39,17 @@ def test_doctor_names_an_unknown_contract(good):
     assert "unknown contract 'Modul'" in done.stdout
 
 
+def test_doctor_names_a_plugin_that_wants_a_newer_core(good):
+    metadata = good.folder / "icml_good-1.0.dist-info" / "METADATA"
+    metadata.write_text(
+        metadata.read_text() + "Requires-Dist: icml-core>=99\nRequires-Dist: icml-gone>=1; extra == 'x'\n"
+    )
+    done = good.icml("doctor")
+    assert done.returncode == 1
+    assert "icml-good 1.0 needs icml-core>=99 (found " in done.stdout
+    assert "icml-gone" not in done.stdout
+
+
 def test_info_of_a_plugin_and_of_a_component(good):
     plugin = json.loads(good.icml("info", "good", "--json").stdout)
     assert plugin["paper"]["title"] == "A paper"

@@ -16,6 +16,7 @@ from icml_core.errors import install_command
 from icml_core.hookspecs import GROUP
 from icml_core.listing import table
 from icml_core.registry import Registry, duplicate_distributions
+from icml_core.requirements import unmet
 from icml_core.run import provenance
 
 
@@ -37,6 +38,7 @@ def diagnose(*, times: bool = False) -> dict[str, Any]:
         for contract in entry.component.implements
         if contract not in CONTRACTS
     ]
+    problems += _unmet_family(registry)
     without = _without_entry_point()
     problems += [f"{name} has no entry point in group {GROUP!r}; reinstall it" for name in without]
     present = sorted({p.distribution for p in registry.plugins} | {b.distribution for b in registry.broken})
@@ -103,6 +105,28 @@ def _without_entry_point() -> list[str]:
         if any((Path(place) / "plugin.py").is_file() for place in places):
             names.append(name)
     return sorted(set(names))
+
+
+def _unmet_family(registry: Registry) -> list[str]:
+    """Plug-ins that want another core or other kernels than those installed."""
+    from packaging.requirements import Requirement
+
+    problems = []
+    for plugin in registry.plugins:
+        try:
+            lines = metadata.requires(plugin.distribution) or []
+        except metadata.PackageNotFoundError:
+            continue
+        for line in lines:
+            wanted = Requirement(line)
+            if not wanted.name.startswith("icml-") or (
+                wanted.marker and not wanted.marker.evaluate({"extra": ""})
+            ):
+                continue
+            bare = f"{wanted.name}{wanted.specifier}"
+            if (needs := unmet(bare)) is not None:
+                problems.append(f"{plugin.distribution} {plugin.version} {needs}")
+    return problems
 
 
 def _devices() -> list[str]:
