@@ -1,0 +1,51 @@
+"""Hot loops of many papers as PyTorch operators: plain torch, numba on the CPU, Triton on the GPU.
+
+Every public function is differentiable unless it says otherwise, works in float32 and float64, runs
+where its tensors lie, and is documented where it is defined. The names below load on first use.
+"""
+
+from typing import TYPE_CHECKING
+
+from icml_kernels import _lazy
+
+# One line an operator: the submodule that defines it, and the public names it offers.
+__getattr__, __dir__, __all__ = _lazy.attach(
+    __name__,
+    {
+        "molecules.bonded": ("BondedTerms", "bonded_energy", "bonded_energy_forces", "bonded_terms"),
+        "molecules.cfconv_mlp": ("cfconv_mlp",),
+        "molecules.cfconv_table": ("cfconv_table",),
+        "molecules.langevin_baoab": (
+            "baoab_drift",
+            "blown_replicas",
+            "brownian_step",
+            "half_kick",
+            "philox_normal",
+        ),
+        "molecules.neighbors": ("HalfList", "half_list", "transposed_list"),
+        "molecules.pair_geometry": ("pair_geometry",),
+        "molecules.radius_pairs": ("list_is_stale", "radius_pairs", "without_pairs"),
+        "molecules.segment_sum_csr": ("segment_sum_csr",),
+    },
+)
+
+if TYPE_CHECKING:
+    from icml_kernels.molecules.bonded import BondedTerms as BondedTerms
+    from icml_kernels.molecules.bonded import bonded_energy as bonded_energy
+    from icml_kernels.molecules.bonded import bonded_energy_forces as bonded_energy_forces
+    from icml_kernels.molecules.bonded import bonded_terms as bonded_terms
+    from icml_kernels.molecules.cfconv_mlp import cfconv_mlp as cfconv_mlp
+    from icml_kernels.molecules.cfconv_table import cfconv_table as cfconv_table
+    from icml_kernels.molecules.langevin_baoab import baoab_drift as baoab_drift
+    from icml_kernels.molecules.langevin_baoab import blown_replicas as blown_replicas
+    from icml_kernels.molecules.langevin_baoab import brownian_step as brownian_step
+    from icml_kernels.molecules.langevin_baoab import half_kick as half_kick
+    from icml_kernels.molecules.langevin_baoab import philox_normal as philox_normal
+    from icml_kernels.molecules.neighbors import HalfList as HalfList
+    from icml_kernels.molecules.neighbors import half_list as half_list
+    from icml_kernels.molecules.neighbors import transposed_list as transposed_list
+    from icml_kernels.molecules.pair_geometry import pair_geometry as pair_geometry
+    from icml_kernels.molecules.radius_pairs import list_is_stale as list_is_stale
+    from icml_kernels.molecules.radius_pairs import radius_pairs as radius_pairs
+    from icml_kernels.molecules.radius_pairs import without_pairs as without_pairs
+    from icml_kernels.molecules.segment_sum_csr import segment_sum_csr as segment_sum_csr

@@ -1,0 +1,1 @@
+"""Operators of molecular simulation: neighbour pairs, continuous-filter convolutions, dynamics."""

@@ -1,0 +1,154 @@
+"""The continuous-filter convolution ``m_i = sum_{j in N(i)} x_j * W(r_ij)``, and its backward pass.
+
+Filters depend on the distance alone, so each unordered pair needs one: the neighbour list holds i < j once,
+and a pair gives ``m_i += x_j W`` and ``m_j += x_i W``. The backward pass runs over the same pairs:
+``gx_i += g_j W``, ``gx_j += g_i W`` and ``dE/dr = sum_f (g_i x_j + g_j x_i) W'``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from icml_kernels.molecules.cfconv_mlp import cfconv_mlp
+from icml_kernels.molecules.cfconv_table import cfconv_table
+from icml_kernels.molecules.neighbors import HalfList
+from icml_kernels.molecules.pair_geometry import pair_geometry
+from jaxtyping import Float
+from torch import Tensor
+
+from icml_flashschnet.filter_network import FilterNetwork
+from icml_flashschnet.filter_table import FilterTable
+
+Kernel = Literal["auto", "torch", "cpu", "triton"]
+Filters: TypeAlias = tuple[Float[Tensor, "pairs filters"], Float[Tensor, "pairs filters"]]
+
+_DEVICE_OF_KERNEL = {"cpu": "cpu", "triton": "cuda"}
+
+
+def compiled(kernel: Kernel, device: torch.device) -> bool:
+    """Whether the compiled operators run, rather than plain torch.
+
+    Args:
+        kernel: ``"torch"`` for plain torch; ``"cpu"`` or ``"triton"`` for the compiled operators of that
+            device; ``"auto"`` for those of whichever device the tensors are on.
+        device: where the tensors are.
+
+    Raises:
+        ValueError: an unknown kernel, or one of another device.
+    """
+    if kernel not in get_args(Kernel):
+        raise ValueError(f"kernel must be one of {', '.join(get_args(Kernel))}; got {kernel!r}")
+    wanted = _DEVICE_OF_KERNEL.get(kernel, device.type)
+    if wanted != device.type:
+        raise ValueError(
+            f"kernel {kernel!r} runs on {wanted}, but the positions are on {device}: move them, or use 'auto'"
+        )
+    return kernel != "torch" and device.type in _DEVICE_OF_KERNEL.values()
+
+
+def pair_ends(pairs: HalfList) -> tuple[Tensor, Tensor]:
+    """Both beads, i < j, of every pair as int64, without the list's spare places."""
+    first = torch.repeat_interleave(pairs.ptr.long().diff())
+    return first, pairs.idx[: first.numel()].long()
+
+
+def pair_distances(
+    pos: Float[Tensor, "beads 3"], pairs: HalfList, *, kernel: Kernel
+) -> tuple[Float[Tensor, " pairs"], Float[Tensor, "pairs 3"]]:
+    """Distance of every pair (Å) and the unit vector from i to j; both differentiable."""
+    if compiled(kernel, pos.device):
+        return pair_geometry(pos, pairs)
+    i, j = pair_ends(pairs)
+    separation = pos.index_select(0, j) - pos.index_select(0, i)
+    r = separation.square().sum(1).sqrt()
+    return r, separation / r[:, None]
+
+
+def pair_forces(
+    g_r: Float[Tensor, " pairs"],
+    r: Float[Tensor, " pairs"],
+    direction: Float[Tensor, "pairs 3"],
+    pairs: HalfList,
+    *,
+    kernel: Kernel,
+) -> Float[Tensor, "beads 3"]:
+    """Forces from dE/dr of every pair: ``F_i = +dE/dr u``, ``F_j = -dE/dr u``, with u from i to j."""
+    if compiled(kernel, r.device):
+        ptr, idx, ptr_t, _, pair_t = pairs.tensors()
+        gradient, _ = torch.ops.icml.pair_geometry_backward(
+            g_r, torch.zeros_like(direction), r, direction, ptr, idx, ptr_t, pair_t
+        )
+        return gradient.neg_()
+    i, j = pair_ends(pairs)
+    pull = g_r[:, None] * direction
+    return pull.new_zeros(pairs.n_atoms, 3).index_add_(0, i, pull).index_add_(0, j, pull, alpha=-1)
+
+
+def convolve(
+    filter: FilterNetwork | FilterTable,
+    x: Float[Tensor, "beads filters"],
+    r: Float[Tensor, " pairs"],
+    pairs: HalfList,
+    *,
+    kernel: Kernel,
+    known: Filters | None = None,
+) -> Float[Tensor, "beads filters"]:
+    """``m_i = sum_j x_j * W(r_ij)``; differentiable in x, r and the filter's weights.
+
+    Args:
+        filter: gives W(r).
+        x: projected bead features ``U1 h``.
+        r: distances of the pairs, Å.
+        pairs: the pairs i < j.
+        kernel: which code runs.
+        known: W(r) and W'(r), where plain torch has them already.
+    """
+    if compiled(kernel, x.device):
+        if isinstance(filter, FilterTable):
+            return cfconv_table(x, r, pairs, filter.table, filter.r_cut)
+        return cfconv_mlp(x, r, pairs, **filter.operands(), **filter.options())
+    i, j = pair_ends(pairs)
+    w = filter(r) if known is None else known[0]
+    m = torch.zeros_like(x).index_add(0, i, x.index_select(0, j) * w)
+    return m.index_add(0, j, x.index_select(0, i) * w)
+
+
+def convolve_backward(
+    filter: FilterNetwork | FilterTable,
+    g: Float[Tensor, "beads filters"],
+    x: Float[Tensor, "beads filters"],
+    r: Float[Tensor, " pairs"],
+    pairs: HalfList,
+    *,
+    kernel: Kernel,
+    known: Filters | None = None,
+    features: bool = True,
+) -> tuple[Float[Tensor, "beads filters"] | None, Float[Tensor, " pairs"]]:
+    """Gradients of the energy in x and r, given those in m; outside of autograd.
+
+    Args:
+        filter: gives W(r) and W'(r).
+        g: dE/dm.
+        x: projected bead features ``U1 h``.
+        r: distances of the pairs, Å.
+        pairs: the pairs i < j.
+        kernel: which code runs.
+        known: W(r) and W'(r), where plain torch has them already.
+        features: whether dE/dx is wanted.
+    """
+    if compiled(kernel, x.device):
+        lists = pairs.tensors()
+        if isinstance(filter, FilterTable):
+            return torch.ops.icml.cfconv_table_backward(g, x, r, *lists, filter.table, filter.r_cut, 0.0)
+        g_x, g_r, *_ = torch.ops.icml.cfconv_mlp_backward(
+            g, x, r, *lists, *filter.operands().values(), *filter.options().values(), False
+        )
+        return g_x, g_r
+    i, j = pair_ends(pairs)
+    w, slope = filter.with_slope(r) if known is None else known
+    g_i, g_j = g.index_select(0, i), g.index_select(0, j)
+    g_r = ((g_i * x.index_select(0, j) + g_j * x.index_select(0, i)) * slope).sum(1)
+    if not features:
+        return None, g_r
+    return torch.zeros_like(x).index_add_(0, i, g_j * w).index_add_(0, j, g_i * w), g_r
