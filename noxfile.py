@@ -97,8 +97,8 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """mypy: every distribution by itself, and its public names from outside."""
     sync(session, "--group", "types", "--all-packages")
-    for member in MEMBERS:
-        session.run("mypy", str(member.folder / "src" / member.module))
+    packages = [word for member in MEMBERS for word in ("-p", member.module)]
+    session.run("mypy", *packages)
     session.run("mypy", "tests/typing")
 
 

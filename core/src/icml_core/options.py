@@ -238,7 +238,7 @@ def _describe(hint: Any) -> str:
                 float: "a number",
                 bool: "true or false",
             }
-            names.append(plain.get(kind) or getattr(kind, "__name__", str(kind)))
+            names.append(plain.get(kind) or str(getattr(kind, "__name__", kind)))
     return " or ".join(names)
 
 

@@ -53,7 +53,7 @@ class Run:
         directory: everything that the run writes lies in it.
         seed: from which all randomness of the run derives.
         resumed: whether the directory holds an earlier part of this run.
-        scale: ``"smoke"``, ``"small"`` or ``"full"`` in a measure, else None.
+        scale: of a measure, ``"smoke"``, ``"small"`` or ``"full"``; a job runs at full scale.
         ablation: in a measure, the key idea that is switched off, or None.
     """
 
@@ -64,7 +64,7 @@ class Run:
         seed: int = 0,
         device: str = "auto",
         resumed: bool = False,
-        scale: Scale | None = None,
+        scale: Scale = "full",
         ablation: str | None = None,
         quiet: bool = False,
     ) -> None:

@@ -79,7 +79,9 @@ def compile_ahead(what: Specialization, target: str) -> Report:
     if not isinstance(what.kernel, triton.runtime.jit.JITFunction):
         raise RuntimeError("kernels were loaded under TRITON_INTERPRET=1; compile them in another process")
     backend = (
-        GPUTarget("hip", target, 64) if target == GFX942 else GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+        GPUTarget("hip", target, 64)
+        if target == GFX942
+        else GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
     )
     names = what.kernel.arg_names
     signature = {name: what.signature.get(name, "constexpr") for name in names}
@@ -90,7 +92,14 @@ def compile_ahead(what: Specialization, target: str) -> Report:
     options = {"num_warps": what.num_warps, "enable_fp_fusion": True}
     compiled = triton.compile(source, target=backend, options=options)
     registers, spilled = _usage(compiled.asm["cubin"]) if "cubin" in compiled.asm else (None, None)
-    return Report(target, registers, spilled, compiled.metadata.shared, compiled.metadata.enable_fp_fusion, compiled.asm["ttir"])
+    return Report(
+        target,
+        registers,
+        spilled,
+        compiled.metadata.shared,
+        compiled.metadata.enable_fp_fusion,
+        compiled.asm["ttir"],
+    )
 
 
 def _usage(cubin: bytes) -> tuple[int, int]:
@@ -101,7 +110,9 @@ def _usage(cubin: bytes) -> tuple[int, int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        listing = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+        listing = subprocess.run(
+            [tool, "-res-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
     found = re.findall(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", listing)
     if len(found) != 1:
         raise RuntimeError(f"cuobjdump -res-usage gave no single usage line:\n{listing}")

@@ -32,11 +32,13 @@ class Case:
         name: what is particular about it; the test's id.
         arguments: builds the arguments of the public function, floating tensors in float64 on the CPU.
         options: keyword arguments.
+        large: too much work for Triton's interpreter.
     """
 
     name: str
     arguments: Callable[[], Arguments]
     options: tuple[tuple[str, Any], ...] = ()
+    large: bool = False
 
     def bind(self, function: Function) -> Function:
         """The function with this case's options filled in."""

@@ -11,8 +11,11 @@ from icml_kernels.testing import check_route, use_route
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [*((case, torch.float64) for case in CASES), *((case, torch.float32) for case in CASES[1:4])],
+    ids=str,
+)
 def test_triton_equals_the_definition(case, dtype):
     pos, terms, *pairs = case.arguments()
     pos, terms = pos.to(dtype), terms.to(dtype=dtype)
@@ -27,12 +30,12 @@ def test_triton_equals_the_definition(case, dtype):
 
 
 def test_derivatives_equal_the_definition():
-    pos, terms, pairs = arguments(1)
+    pos, terms, pairs = arguments(1, 5)
     check_route(lambda x: bonded_energy(x, terms, pairs), (pos,), route="triton")
 
 
 def test_a_lost_bead_is_seen_in_its_replica_alone():
-    pos, terms, pairs = arguments()
+    pos, terms, pairs = arguments(3, 5)
     pos[1, 4] = float("nan")
     with use_route("triton"):
         parts, forces = bonded_energy_forces(pos, terms, pairs)

@@ -9,8 +9,11 @@ from icml_kernels.molecules.radius_pairs.cases import CASES, rows_of
 from icml_kernels.testing import cast, use_route
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [*((case, torch.float64) for case in CASES), (CASES[0], torch.float32)],
+    ids=str,
+)
 def test_triton_gives_the_pairs_of_the_definition(case, dtype):
     find, arguments = case.bind(radius_pairs), cast(case.arguments(), dtype)
     with use_route("reference"):

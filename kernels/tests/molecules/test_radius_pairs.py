@@ -70,7 +70,7 @@ def test_every_pair_and_image_of_random_triclinic_boxes_is_found(seed: int, rout
         cell = np.eye(3) * rng.uniform(2.0, 6.0, 3) + rng.normal(0.0, 0.7, (n_replicas, 3, 3))
         pbc = rng.random((n_replicas, 3)) < 0.75
         pos = rng.normal(0.0, 6.0, (ptr[-1], 3))
-        reach = float(rng.uniform(0.5, 4.0))
+        reach = float(rng.uniform(0.5, 3.5))
         skin = reach * float(rng.choice([0.0, 0.1]))
         pairs, shift = radius_pairs(
             torch.tensor(pos),

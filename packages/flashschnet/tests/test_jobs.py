@@ -13,7 +13,7 @@ from icml_flashschnet.checkpoint import load_model, save_model
 from icml_flashschnet.prior_fit import fit_prior
 from icml_flashschnet.reference_data import ReferenceData, load_reference, save_reference
 from icml_flashschnet.schnet import FlashSchNet, SchNetConfig
-from icml_flashschnet.structure import example_structure, read_pdb
+from icml_flashschnet.structure import chain_molecule, example_structure, read_pdb, write_pdb
 from icml_flashschnet.trajectory import load_trajectory
 
 NETWORK = jobs.Network(hidden=8, filters=8, n_rbf=8, layers=1, r_cut=6.0, out=(8,))
@@ -21,14 +21,16 @@ NETWORK = jobs.Network(hidden=8, filters=8, n_rbf=8, layers=1, r_cut=6.0, out=(8
 
 @pytest.fixture(scope="module")
 def crambin(tmp_path_factory):
-    """A model file and a data set of crambin: its structure shaken, forces of springs to it."""
+    """A piece of crambin, a data set of it (shaken, with the forces of springs), and a model file."""
     folder = tmp_path_factory.mktemp("crambin")
-    molecule = read_pdb(example_structure("1ejg"))
-    shifts = 0.06 * np.random.default_rng(0).standard_normal((40, molecule.n_beads, 3))
+    whole = read_pdb(example_structure("1ejg"))
+    molecule = chain_molecule(whole.sequence[:13], whole.pos[whole.residue_of < 13])
+    write_pdb(molecule, folder / "piece.pdb")
+    shifts = 0.06 * np.random.default_rng(0).standard_normal((60, molecule.n_beads, 3))
     data = ReferenceData(
-        molecule.pos + shifts, -50.0 * shifts, molecule.types, molecule.sequence, np.zeros(40), {"slice": 1.0}
+        molecule.pos + shifts, -50.0 * shifts, molecule.types, molecule.sequence, np.zeros(60), {"slice": 1.0}
     )
-    save_reference(data, folder / "1ejg.npz")
+    save_reference(data, folder / "piece.npz")
     config = SchNetConfig(hidden=8, filters=8, n_rbf=8, layers=1, r_cut=6.0, out=(8,))
     prior = fit_prior([(molecule, data.coords)], min_count=50)
     save_model(folder / "model.safetensors", FlashSchNet(config, seed=1), prior=prior)
@@ -38,21 +40,21 @@ def crambin(tmp_path_factory):
 def simulate(crambin, directory, **options):
     return jobs.langevin(
         run=Run(directory, seed=3, device="cpu", resumed=options.pop("resumed", False)),
-        pdb=example_structure("1ejg"), model=crambin / "model.safetensors",
+        pdb=crambin / "piece.pdb", model=crambin / "model.safetensors",
         **{"replicas": 2, "steps": 40, "save_every": 10, "checkpoint_every": 20, "dt": 0.002, **options},
     )  # fmt: skip
 
 
 def test_langevin_writes_what_people_open(crambin, tmp_path):
     summary = simulate(crambin, tmp_path)
-    assert summary["structure"] == "46 residues, 226 beads"
+    assert summary["structure"] == "13 residues, 65 beads"
     assert summary["frozen_replicas"] == []
     assert summary["aggregate_simulated_ns"] == pytest.approx(2 * 40 * 0.002 / 1000)
     assert summary["aggregate_ns_per_day"] == pytest.approx(
         2 * 39 * 0.002 * 86.4 / summary["seconds"], rel=1e-6
     )
     trajectory = load_trajectory(tmp_path / "trajectory")
-    assert trajectory.pos.shape == (2, 4, 226, 3)
+    assert trajectory.pos.shape == (2, 4, 65, 3)
     with (tmp_path / "energies.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     energies = np.array([float(row["energy_kcal_mol"]) for row in rows]).reshape(4, 2).T
@@ -112,15 +114,15 @@ def test_force_match_trains_a_model_that_langevin_takes(crambin, tmp_path):
         min_count=50,
     )
     assert summary["epochs"] == 3
-    assert summary["frames"] == 40
+    assert summary["frames"] == 60
     assert summary["held_out_force_rmse"] < summary["prior_force_rmse"] * 1.5
     saved = load_model(tmp_path / "model.safetensors")
     assert saved.prior is not None
-    assert saved.notes["data"] == "1ejg"
+    assert saved.notes["data"] == "piece"
     assert "any bond CA-CB" in (tmp_path / "prior.txt").read_text()
     assert len((tmp_path / "history.csv").read_text().splitlines()) == 4
     again = jobs.langevin(
-        run=Run(tmp_path / "run", device="cpu"), pdb=example_structure("1ejg"),
+        run=Run(tmp_path / "run", device="cpu"), pdb=crambin / "piece.pdb",
         model=tmp_path / "model.safetensors", replicas=1, steps=4, save_every=2, dt=0.002, tol=1e-4,
         dcd=False,
     )  # fmt: skip

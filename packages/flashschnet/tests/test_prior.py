@@ -8,6 +8,8 @@ import numpy as np
 import openmm
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from icml_flashschnet.prior import CGPrior
 from icml_flashschnet.prior_fit import CONTACT_LEVEL, FittedTerm, PriorParameters, fit_prior
 from icml_flashschnet.structure import Molecule, Residue, example_structure, read_pdb
@@ -261,3 +263,22 @@ def test_positions_of_another_molecule_are_refused(crambin):
         prior.energy_forces(torch.zeros(225, 3))
     with pytest.raises(ValueError, match="n_replicas is 2, pos holds 1"):
         prior.energy_forces(torch.zeros(226, 3), n_replicas=2)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_energy_does_not_change_under_rigid_motion_but_under_reflection(crambin, seed):
+    molecule, parameters = crambin
+    prior = CGPrior(molecule, parameters)
+    rng = np.random.default_rng(seed)
+    rotation, _ = np.linalg.qr(rng.standard_normal((3, 3)))
+    rotation *= np.sign(np.linalg.det(rotation))
+    pos = molecule.pos + 0.1 * rng.standard_normal(molecule.pos.shape)
+    energy, forces = prior.energy_forces(torch.tensor(pos))
+    moved, turned = prior.energy_forces(torch.tensor(pos @ rotation.T + rng.uniform(-50, 50, 3)))
+    torch.testing.assert_close(moved, energy, rtol=1e-9, atol=0)
+    torch.testing.assert_close(turned, forces @ torch.tensor(rotation.T), rtol=1e-6, atol=1e-6)
+    mirrored = prior.energies_by_part(torch.tensor(pos * [1.0, 1.0, -1.0]))
+    parts = prior.energies_by_part(torch.tensor(pos))
+    torch.testing.assert_close(mirrored["angle"], parts["angle"], rtol=1e-9, atol=0)
+    assert abs(float(mirrored["dihedral"] - parts["dihedral"])) > 1e-3

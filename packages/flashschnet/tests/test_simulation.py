@@ -126,7 +126,7 @@ def test_nve_conserves_energy(potential):
         return simulator.state.energy + kinetic
 
     before = total()
-    simulator.run(300)
+    simulator.run(150)
     assert (total() - before).abs().max() < 2e-3 * 1.5 * molecule.n_beads * BOLTZMANN * 100.0
 
 
@@ -136,18 +136,18 @@ def test_harmonic_wells_have_the_exact_variance(integrator):
     molecule, k, dt = beads(16), 40.0, 0.02
     friction = 20.0 if integrator == "baoab" else 100.0
     simulator = LangevinSimulator(
-        Wells(molecule, k), molecule, 64, 300.0, friction, dt, integrator=integrator, dtype="float64", seed=5
+        Wells(molecule, k), molecule, 128, 300.0, friction, dt, integrator=integrator, dtype="float64", seed=5
     )
     simulator.run(200)
-    shifts = simulator.run(2500, save_every=10).pos - molecule.pos.astype(np.float32)
+    shifts = simulator.run(1000, save_every=10).pos - molecule.pos.astype(np.float32)
     by_replica = np.square(shifts, dtype=np.float64).mean((1, 2, 3))
     error = by_replica.std(ddof=1) / math.sqrt(len(by_replica))
     assert abs(by_replica.mean() - KT / k) < 3.5 * error
     assert error < 0.02 * KT / k
     if integrator == "baoab":
-        temperatures = simulator.run(1000, save_every=10).temperature.mean(1)
+        temperatures = simulator.run(400, save_every=10).temperature.mean(1)
         expected = 300.0 * (1.0 - k * ACCELERATION / 12.0 * dt**2 / 4.0)
-        error = temperatures.std(ddof=1) / 8.0
+        error = temperatures.std(ddof=1) / math.sqrt(128)
         assert abs(temperatures.mean() - expected) < 3.5 * error
         assert abs(expected - 300.0) > 20 * error  # the correction is seen
 
@@ -351,8 +351,8 @@ def test_samples_repeat_with_the_seed(potential):
             {"temperature": [300.0, 310.0, 320.0]},
             r"temperature has shape \[3\]; give one, or one for each of 2",
         ),
-        ({"dt": 0.0}, "dt must be positive, got 0"),
-        ({"friction": -1.0}, "friction must be positive, got -1"),
+        ({"dt": 0.0}, "dt must be positive .ps., got 0"),
+        ({"friction": -1.0}, "friction must be at least 0, got -1"),
         ({"friction": 0.0, "integrator": "overdamped"}, "overdamped motion needs a friction"),
         ({"n_replicas": 0}, "n_replicas must be at least 1"),
         ({"integrator": "leapfrog"}, "'leapfrog' is none of baoab, nve, overdamped"),

@@ -17,7 +17,9 @@ ONE_LETTER = {
     "LYS": "K", "LEU": "L", "MET": "M", "ASN": "N", "PRO": "P", "GLN": "Q", "ARG": "R", "SER": "S",
     "THR": "T", "VAL": "V", "TRP": "W", "TYR": "Y",
 }  # fmt: skip
-RESIDUE_TYPES = {name: number for number, name in enumerate(sorted(ONE_LETTER, key=ONE_LETTER.get), start=1)}
+RESIDUE_TYPES = {
+    name: number for number, name in enumerate(sorted(ONE_LETTER, key=ONE_LETTER.__getitem__), start=1)
+}
 """1 (ALA) to 20 (TYR), by one-letter code."""
 RESIDUE_NAMES = {number: name for name, number in RESIDUE_TYPES.items()}
 BACKBONE_TYPES = {"N": 21, "CA": 22, "C": 23, "O": 24}

@@ -1,7 +1,6 @@
-"""The small model that ships with the package: network and prior, trained by the job
-`flashschnet.demo_model`.
+"""The small model that ships with the package, trained by the job `flashschnet.demo_model`.
 
-It knows short peptides and two small proteins, all twenty residues: enough to start a simulation of any
+Network and prior know short peptides and crambin, all twenty residues: enough to start a simulation of any
 protein, not enough to fold one.
 """
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from icml_kernels.molecules.langevin_baoab import baoab_drift, brownian_step, half_kick, philox_normal
@@ -64,8 +64,8 @@ def advance(state: State, motion: Motion, temperature: Float[Tensor, " replicas"
         temperature: of each replica, K.
         forces: the potential.
     """
-    noise = {"seed": motion.seed, "step": state.step, "replica": motion.replica}
-    common = {"dt": motion.dt, "frozen": state.frozen}
+    noise: dict[str, Any] = {"seed": motion.seed, "step": state.step, "replica": motion.replica}
+    common: dict[str, Any] = {"dt": motion.dt, "frozen": state.frozen}
     if motion.integrator == "overdamped":
         pos = brownian_step(
             state.pos, state.force, motion.mass,

@@ -50,6 +50,7 @@ class Training:
         ema: decay of the averaged weights.
         patience: epochs without progress after which training stops; 0 never.
         validation: fraction of every data set, at its end, that is held out.
+        chunk: frames in one graph.
     """
 
     epochs: int = 300
@@ -60,6 +61,7 @@ class Training:
     ema: float = 0.999
     patience: int = 30
     validation: float = 0.1
+    chunk: int = 32
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,16 @@ class Peptides:
 
 DEMO_NETWORK = Network(hidden=64, filters=64, n_rbf=32, layers=2, r_cut=12.0, out=(64,))
 DEMO_TRAINING = Training(
-    epochs=30, batch_size=64, learning_rate=1e-3, weight_decay=0.0, schedule="cosine", patience=0
+    epochs=8,
+    batch_size=32,
+    learning_rate=2e-3,
+    weight_decay=0.0,
+    schedule="cosine",
+    ema=0.99,
+    patience=0,
+    chunk=64,
 )
+DEMO_EVERY = 4
 
 
 @resumable(may_change=("steps",))
@@ -192,6 +202,7 @@ def force_match(
     data: list[Path],
     network: Network = Network(),
     training: Training = Training(),
+    every: int = 1,
     prior: bool = True,
     temperature: float = 300.0,
     min_count: int = 500,
@@ -208,6 +219,7 @@ def force_match(
         data: .npz files with coords [T, N, 3], forces [T, N, 3], types [N] and sequence; or folders of them.
         network: sizes of the network.
         training: how to train it.
+        every: train on every n-th frame; the prior is fitted to all of them.
         prior: fit and subtract a classical prior.
         temperature: at which the data were sampled, K.
         min_count: samples that a class of prior terms needs.
@@ -220,7 +232,7 @@ def force_match(
 
     _check_kernel(kernel, run.device)
     sets = list(read_references(data, units=(length_unit, force_unit)))
-    return train(run, sets, network, training, prior, temperature, min_count, kernel)
+    return train(run, sets, network, training, every, prior, temperature, min_count, kernel)
 
 
 @resumable
@@ -244,7 +256,7 @@ def reference_data(
         peptides: short sequences in which all amino acids stand equally often.
         proteins: structure files of proteins to simulate as well.
         protein_steps: steps of each of them.
-        shipped: simulate crambin and ubiquitin, which ship with the package.
+        shipped: simulate crambin, which ships with the package.
         solvent: generalised-Born model; gbn2 is 4 to 7 times slower on CPUs.
         force_map: how atomistic forces become forces on beads.
     """
@@ -261,18 +273,23 @@ def reference_data(
 def demo_model(
     *,
     run: Run,
+    data: Path | None = None,
     network: Network = DEMO_NETWORK,
     training: Training = DEMO_TRAINING,
+    every: int = DEMO_EVERY,
     kernel: Kernel = "auto",
 ) -> dict[str, Any]:
     """Make the model that ships with the package from nothing: simulations, prior, training.
 
-    Takes half an hour to two hours on one core, most of it for the all-atom simulations. Writes the folder
-    data and model.safetensors.
+    Simulates 32 peptides and crambin: the data of the job flashschnet.reference_data at its defaults. Takes
+    about half an hour on one core, two thirds of it for the simulations. Writes the folder data and
+    model.safetensors.
 
     Args:
+        data: folder of data sets made earlier, instead of the simulations.
         network: sizes of the network.
         training: how to train it.
+        every: train on every n-th frame.
         kernel: code of the convolution.
     """
     from icml_flashschnet.reference_data import SHIPPED, read_references
@@ -280,10 +297,13 @@ def demo_model(
     from icml_flashschnet.training_pipeline import generate, train
 
     _check_kernel(kernel, run.device)
-    proteins = [(example_structure(name), steps) for name, steps in SHIPPED]
-    made = generate(run, Peptides(), proteins, "obc2", "optimal")
-    sets = list(read_references([run.directory / DATA]))
-    return made | train(run, sets, network, training, True, 300.0, 500, kernel)
+    made = {}
+    if data is None:
+        proteins = [(example_structure(name), steps) for name, steps in SHIPPED]
+        made = generate(run, Peptides(), proteins, "obc2", "optimal")
+        data = run.directory / DATA
+    sets = list(read_references([data]))
+    return made | train(run, sets, network, training, every, True, 300.0, 500, kernel)
 
 
 def _check_kernel(kernel: str, device: str) -> None:

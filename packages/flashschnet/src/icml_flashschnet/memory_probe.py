@@ -26,8 +26,12 @@ def main(request: str) -> None:
     for step in tiny.steps(*routes).values():
         step()
     steps = case.steps(*routes)
-    grow = _device_growth if case.device.startswith("cuda") else _resident_growth
-    print(json.dumps({route: grow(step) for route, step in steps.items()}))
+    print(json.dumps({route: growth(step, case.device) for route, step in steps.items()}))
+
+
+def growth(step: Step, device: str) -> int:
+    """Bytes by which this process, or the GPU's allocator, grows at its peak during a few steps."""
+    return _device_growth(step) if device.startswith("cuda") else _resident_growth(step)
 
 
 def _device_growth(step: Step) -> int:

@@ -85,7 +85,7 @@ def _figure(rows: int) -> tuple[Sequence[Axes], Any]:
 
     figure = Figure(figsize=(7.0, 1.2 + 2.2 * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    axes: list[Axes] = list(figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0])
 
     def save(path: Path) -> None:
         with write_atomically(path) as temporary:

@@ -130,7 +130,7 @@ class CGPrior(nn.Module):
     @property
     def n_beads(self) -> int:
         """Beads of one replica."""
-        return self.incidence_ptr.shape[1] - 1
+        return self._buffer("incidence_ptr").shape[1] - 1
 
     def neighbours(
         self,
@@ -144,7 +144,7 @@ class CGPrior(nn.Module):
         replicas = self._replicas(pos, batch, n_replicas)
         ptr = torch.arange(replicas + 1, device=pos.device) * self.n_beads
         pairs, _ = radius_pairs(pos.detach(), ptr, self.cutoff, skin)
-        return PriorPairs(without_pairs(pairs, self.excluded, self.n_beads)[0])
+        return PriorPairs(without_pairs(pairs, self._buffer("excluded"), self.n_beads)[0])
 
     def forward(
         self,
@@ -199,6 +199,11 @@ class CGPrior(nn.Module):
         nlist = self.neighbours(pos, n_replicas=replicas) if nlist is None else nlist
         with torch.no_grad():
             return bonded_energy_forces(pos.view(replicas, -1, 3), self._terms(pos.dtype), nlist.pairs)
+
+    def _buffer(self, name: str) -> Tensor:
+        value = getattr(self, name)
+        assert isinstance(value, Tensor)
+        return value
 
     def _terms(self, dtype: torch.dtype) -> BondedTerms:
         tensors = {

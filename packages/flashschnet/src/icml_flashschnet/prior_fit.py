@@ -42,7 +42,8 @@ TAIL = 0.005
 """Fraction of the samples beyond either end of the range over which a parabola is fitted."""
 MAX_RESIDUAL = 1.0
 """Weighted root mean square deviation of a fit, in kT, above which it is refused."""
-FRAMES_AT_ONCE = 256
+DISTANCES_AT_ONCE = 2_000_000
+"""Pair distances in memory at once, over several frames."""
 
 
 @dataclass(frozen=True)
@@ -253,35 +254,48 @@ class _Histograms:
         pairs = np.stack(np.triu_indices(n, 1), 1)
         excluded = excluded_pairs(molecule.bonds, n, exclusion)
         pairs = pairs[~np.isin(pairs[:, 0] * n + pairs[:, 1], excluded[:, 0] * n + excluded[:, 1])]
-        pair_names = [
-            (pair_name(molecule.labels[i], molecule.labels[j]),
-             f"any {pair_name(plain(molecule.labels[i]), plain(molecule.labels[j]))}")
-            for i, j in pairs
-        ]  # fmt: skip
+        contacts = _columns(
+            [
+                (
+                    pair_name(molecule.labels[i], molecule.labels[j]),
+                    f"any {pair_name(plain(molecule.labels[i]), plain(molecule.labels[j]))}",
+                )
+                for i, j in pairs
+            ]
+        )
+        bonds, angles = _columns(bond_names(molecule)), _columns(angle_names(molecule))
+        dihedrals = _columns(dihedral_names(molecule))
         pair_grid = (0.0, self.cutoff, round(self.cutoff / PAIR_BIN))
-        for start in range(0, len(coords), FRAMES_AT_ONCE):
-            x = np.asarray(coords[start : start + FRAMES_AT_ONCE], dtype=np.float64)
-            self._count(bond_names(molecule), distances(x, molecule.bonds), GRIDS["bond"])
-            self._count(angle_names(molecule), angle_cosines(x, molecule.angles), GRIDS["angle"])
-            self._count(dihedral_names(molecule), dihedral_angles(x, molecule.dihedrals), GRIDS["dihedral"])
-            self._count(pair_names, distances(x, pairs), pair_grid)
+        frames = max(1, DISTANCES_AT_ONCE // (len(pairs) + 1))
+        for start in range(0, len(coords), frames):
+            x = np.asarray(coords[start : start + frames], dtype=np.float64)
+            self._count(bonds, distances(x, molecule.bonds), GRIDS["bond"])
+            self._count(angles, angle_cosines(x, molecule.angles), GRIDS["angle"])
+            self._count(dihedrals, dihedral_angles(x, molecule.dihedrals), GRIDS["dihedral"])
+            self._count(contacts, distances(x, pairs), pair_grid)
 
     def _count(
-        self, names: Sequence[tuple[str, str]], values: np.ndarray, grid: tuple[float, float, int]
+        self, columns: Mapping[str, np.ndarray], values: np.ndarray, grid: tuple[float, float, int]
     ) -> None:
-        """Add values [frames, terms] to the histograms of their special and pooled classes."""
+        """Add values [frames, terms] to the histograms of their classes."""
         low, high, bins = grid
-        for level in (0, 1):
-            index: dict[str, list[int]] = {}
-            for column, pair in enumerate(names):
-                index.setdefault(pair[level], []).append(column)
-            for name, columns in index.items():
-                place = ((values[:, columns] - low) * (bins / (high - low))).astype(np.int64).ravel()
-                # cos θ = 1 and φ = π belong to the last bin; distances beyond the grid are not counted.
-                if low < 0:
-                    place[place == bins] = bins - 1
-                counted = np.bincount(place[(place >= 0) & (place < bins)], minlength=bins)
-                self.counts[name] = self.counts.get(name, 0) + counted
+        place = ((values - low) * (bins / (high - low))).astype(np.int64)
+        # cos θ = 1 and φ = π belong to the last bin; distances beyond the grid are not counted.
+        if low < 0:
+            place[place == bins] = bins - 1
+        for name, chosen in columns.items():
+            part = place[:, chosen].ravel()
+            counted = np.bincount(part[(part >= 0) & (part < bins)], minlength=bins)
+            self.counts[name] = self.counts.get(name, 0) + counted
+
+
+def _columns(names: Sequence[tuple[str, str]]) -> dict[str, np.ndarray]:
+    """Terms of each class, special and pooled."""
+    found: dict[str, list[int]] = {}
+    for column, levels in enumerate(names):
+        for name in levels:
+            found.setdefault(name, []).append(column)
+    return {name: np.array(columns) for name, columns in found.items()}
 
 
 def _fit(

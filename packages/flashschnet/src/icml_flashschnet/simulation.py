@@ -136,7 +136,7 @@ class LangevinSimulator:
         dtype: str | torch.dtype = "float32",
         *,
         integrator: Integrator = "baoab",
-        pos: Float[np.ndarray, ...] | None = None,
+        pos: np.ndarray | Tensor | None = None,
         first_replica: int = 0,
         skin: float = 1.0,
         check_every: int = 10,
@@ -144,12 +144,14 @@ class LangevinSimulator:
     ) -> None:
         if integrator not in INTEGRATORS:
             raise ValueError(f"integrator {integrator!r} is none of {', '.join(INTEGRATORS)}")
-        for name, value in (("n_replicas", n_replicas), ("check_every", check_every)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        for name, value, least in (("dt", dt, 0.0), ("skin", skin, 0.0), ("friction", friction, -1.0)):
-            if not (math.isfinite(value) and value > least) or (name == "friction" and value < 0):
-                raise ValueError(f"{name} must be positive, got {value}")
+        for name, number in (("n_replicas", n_replicas), ("check_every", check_every)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
+        if not (math.isfinite(dt) and dt > 0):
+            raise ValueError(f"dt must be positive (ps), got {dt}")
+        for name, value in (("skin", skin), ("friction", friction)):
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be at least 0, got {value}")
         if integrator == "overdamped" and not friction > 0:
             raise ValueError(f"overdamped motion needs a friction above 0, got {friction}")
         if isinstance(dtype, str) and dtype not in DTYPES:
@@ -343,20 +345,21 @@ class LangevinSimulator:
         """
         saved = load_checkpoint(Path(path))
         compare_configs(saved.config, self.config, Path(path))
-        move = {"dtype": self.dtype, "device": self.device}
+
+        def array(name: str) -> Tensor:
+            value = torch.as_tensor(saved.arrays[name])
+            return value.to(
+                self.device, self.dtype if name != "energy" and value.is_floating_point() else None
+            )
+
         self._list, self._list_pos = None, None
-        list_pos = torch.as_tensor(saved.arrays["list_pos"]).to(**move)
+        list_pos = array("list_pos")
         if list_pos.numel():
             self._build_list(list_pos)
-        self._good_pos = torch.as_tensor(saved.arrays["good_pos"]).to(**move)
+        self._good_pos = array("good_pos")
         self.blown = [BlownReplica(**b) for b in saved.blown]
         self.state = State(
-            saved.step,
-            torch.as_tensor(saved.arrays["pos"]).to(**move),
-            torch.as_tensor(saved.arrays["vel"]).to(**move),
-            torch.as_tensor(saved.arrays["force"]).to(**move),
-            torch.as_tensor(saved.arrays["energy"]).to(self.device),
-            torch.as_tensor(saved.arrays["frozen"]).to(self.device),
+            saved.step, array("pos"), array("vel"), array("force"), array("energy"), array("frozen")
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:

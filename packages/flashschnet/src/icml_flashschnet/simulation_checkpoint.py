@@ -58,7 +58,8 @@ def save_checkpoint(
     """
     header = json.dumps({"format": FORMAT, "config": dict(config), "step": step, "blown": list(blown)})
     with write_atomically(path) as temporary:
-        np.savez(temporary, header=np.array(header), **arrays)
+        contents: dict[str, Any] = {"header": np.array(header), **arrays}
+        np.savez(temporary, **contents)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

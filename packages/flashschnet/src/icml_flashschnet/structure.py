@@ -14,6 +14,7 @@ from typing import IO, Literal
 import gemmi
 import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 
 from icml_flashschnet import beads as bead_map
 from icml_flashschnet.beads import Representation, bead_label, bead_names, bead_type, standard_name
@@ -155,7 +156,7 @@ def read_pdb(
         )
     notes: list[str] = []
     residues = [
-        (Residue(name, atoms_of.seqid.num, atoms_of.seqid.icode.strip(), c.name), atoms)
+        (Residue(name, atoms_of.seqid.num or 0, atoms_of.seqid.icode.strip(), c.name), atoms)
         for c in chains
         for atoms_of in _residues(c, notes)
         if (name := standard_name(atoms_of.name)) and (atoms := _atoms(atoms_of))
@@ -163,8 +164,10 @@ def read_pdb(
     if not residues:
         where = f"chain {chain!r}" if chain is not None else "any chain"
         raise ValueError(f"{title}: no amino acids with coordinates in {where}")
-    build = _all_atoms if cg is None else _coarse_grained
-    molecule = build(residues, cg, incomplete, notes, title)
+    if cg is None:
+        molecule = _all_atoms(residues, notes)
+    else:
+        molecule = _coarse_grained(residues, cg, incomplete, notes, title)
     for note in molecule.notes:
         if "placed by ideal geometry" in note or "incomplete" in note:
             warnings.warn(f"{title}: {note}", stacklevel=2)
@@ -172,13 +175,13 @@ def read_pdb(
 
 
 def chain_molecule(
-    sequence: str, pos: Float[np.ndarray, "beads 3"], cg: Representation = "5bead", *, first_number: int = 1
+    sequence: str, pos: ArrayLike, cg: Representation = "5bead", *, first_number: int = 1
 ) -> Molecule:
     """A molecule from a sequence and the positions of its beads, as coarse-grained data sets hold them.
 
     Args:
         sequence: one-letter codes; a slash begins another chain.
-        pos: positions in the order N, CA, CB, C, O of each residue (no CB on glycine), or of CA; Å.
+        pos: positions [beads, 3], N, CA, CB, C, O of each residue (no CB on glycine) or CA; Å.
         cg: the representation.
         first_number: number of each chain's first residue.
 
@@ -292,14 +295,14 @@ def _parse(source: str | os.PathLike[str] | IO[bytes] | IO[str]) -> tuple[gemmi.
 
 def _residues(chain: gemmi.Chain, notes: list[str]) -> Iterator[gemmi.Residue]:
     """Residues of a chain, at each place of the sequence the one with the highest occupancy."""
-    places: dict[tuple[int, str], list[gemmi.Residue]] = {}
+    places: dict[str, list[gemmi.Residue]] = {}
     for residue in chain:
         hetero = residue.het_flag == "H" and residue.name not in bead_map.SAME_AS
         if standard_name(residue.name) is None or hetero:
             if not residue.is_water():
                 notes.append(f"{residue.name} {residue.seqid} chain {chain.name} left out")
             continue
-        places.setdefault((residue.seqid.num, residue.seqid.icode), []).append(residue)
+        places.setdefault(str(residue.seqid), []).append(residue)
     for candidates in places.values():
         best = max(candidates, key=lambda r: sum(a.occ for a in r) / max(len(r), 1))
         if len(candidates) > 1:
@@ -382,13 +385,7 @@ def _assemble(
     )
 
 
-def _all_atoms(
-    residues: list[tuple[Residue, dict[str, gemmi.Atom]]],
-    cg: None,
-    incomplete: str,
-    notes: list[str],
-    title: str,
-) -> Molecule:
+def _all_atoms(residues: list[tuple[Residue, dict[str, gemmi.Atom]]], notes: list[str]) -> Molecule:
     atoms = [atom for _, group in residues for atom in group.values()]
     ends = np.cumsum([len(group) for _, group in residues])
     groups = [range(end - len(group), end) for end, (_, group) in zip(ends, residues, strict=True)]

@@ -74,18 +74,14 @@ def generate(
     for path, steps in proteins:
         if not path.is_file():
             raise FileNotFoundError(f"no structure file {path}")
-        options = {
-            "source": path,
-            "starts": 1,
-            "steps": steps,
-            "save_every": PROTEIN_SAVE_EVERY,
-            "seed": run.seed,
-        }
+        options: dict[str, Any] = {"source": path, "starts": 1, "steps": steps, "seed": run.seed}
+        options["save_every"] = PROTEIN_SAVE_EVERY
         work.append((f"protein-{path.name.partition('.')[0]}", options))
     if not work:
         raise ValueError("nothing to simulate: give peptides.permutations above 0, or proteins")
-    frames, variances = 0, []
-    total = sum(options["starts"] * options["steps"] for _, options in work)
+    frames = 0
+    variances: list[dict[str, float]] = []
+    total = sum(int(options["starts"]) * int(options["steps"]) for _, options in work)
     with run.progress("all-atom simulations", total=total) as bar:
         for name, options in work:
             path = run.file(f"{DATA}/{name}.npz")
@@ -110,6 +106,7 @@ def train(
     sets: Sequence[tuple[Path, ReferenceData]],
     network: Network,
     training: Training,
+    every: int,
     prior: bool,
     temperature: float,
     min_count: int,
@@ -122,14 +119,18 @@ def train(
         sets: data sets with their files.
         network: sizes.
         training: options.
+        every: train on every n-th frame.
         prior: whether there is a prior.
         temperature: of the data, K.
         min_count: of `fit_prior`.
         kernel: code of the convolution.
 
     Raises:
+        ValueError: `every` below 1.
         RuntimeError: the prior alone blows up.
     """
+    if every < 1:
+        raise ValueError(f"every must be at least 1, got {every}")
     config = SchNetConfig(n_types=N_TYPES, **vars(network))
     options = TrainingOptions(**{**vars(training), "patience": training.patience or None})
     data = [loaded for _, loaded in sets]
@@ -154,7 +155,7 @@ def train(
 
         try:
             matcher.fit(
-                [d.coords for d in data], [d.forces for d in data], [d.types for d in data],
+                [d.coords[::every] for d in data], [d.forces[::every] for d in data], [d.types for d in data],
                 checkpoint=run.file(TRAINING), resume=run.resumed, callback=report,
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -165,7 +166,7 @@ def train(
     plot_history(matcher.history_, run.file("history.png"), prior=errors.prior)
     return {
         "systems": len(data),
-        "frames": sum(len(d.coords) for d in data),
+        "frames": sum(len(d.coords[::every]) for d in data),
         "epochs": len(matcher.history_),
         "held_out_force_rmse": errors.model,
         "prior_force_rmse": errors.prior,

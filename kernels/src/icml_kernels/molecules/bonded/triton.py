@@ -85,41 +85,22 @@ def energy_gradient(
 
 
 def specializations() -> list[Specialization]:
-    """What is compiled ahead of time: every part, and the bonded terms alone, in both precisions."""
+    """What is compiled ahead of time: every part, the bonded terms alone, and the most in float64."""
+    pointers = [name for name in energy_gradient_kernel.arg_names if name.endswith("_ptr")]
     found = []
-    for number in ("*fp32", "*fp64"):
-        floats = (
-            "pos_ptr",
-            "bond_table_ptr",
-            "angle_table_ptr",
-            "dihedral_table_ptr",
-            "sigma_ptr",
-            "offset_ptr",
-        )
-        indices = ("bonds_ptr", "angles_ptr", "dihedrals_ptr", "types_ptr")
-        lists = (
-            "row_ptr",
-            "idx_ptr",
-            "row_t_ptr",
-            "idx_t_ptr",
-            "pair_t_ptr",
-            "incidence_row_ptr",
-            "incidence_ptr",
-        )
-        signature = {
-            **dict.fromkeys((*floats, "gradient_ptr"), number),
-            **dict.fromkeys(indices, "*i64"),
-            **dict.fromkeys(lists, "*i32"),
-            "energy_ptr": "*fp64",
-            "n_beads": "i32",
-            "n_types": "i32",
-        }
-        for order, repulsion, shifted in ((3, True, False), (6, True, True), (0, False, False)):
-            constants = {"ORDER": order, "REPULSION": repulsion, "SHIFTED": shifted}
-            limits = {"cutoff": 10.0, "switch": 8.0, "BLOCK": BLOCK}
-            found.append(
-                Specialization(energy_gradient_kernel, signature, {**constants, **limits}, num_warps=1)
-            )
+    for number, order, repulsion, shifted in (
+        ("*fp32", 3, True, False),
+        ("*fp32", 0, False, False),
+        ("*fp64", 6, True, True),
+    ):
+        signature = dict.fromkeys(pointers, "*i32")
+        signature |= dict.fromkeys(("bonds_ptr", "angles_ptr", "dihedrals_ptr", "types_ptr"), "*i64")
+        signature |= {name: number for name in pointers if "table" in name}
+        signature |= dict.fromkeys(("pos_ptr", "sigma_ptr", "offset_ptr", "gradient_ptr"), number)
+        signature |= {"energy_ptr": "*fp64", "n_beads": "i32", "n_types": "i32"}
+        constants = {"ORDER": order, "REPULSION": repulsion, "SHIFTED": shifted}
+        constants |= {"cutoff": 10.0, "switch": 8.0, "BLOCK": BLOCK}
+        found.append(Specialization(energy_gradient_kernel, signature, constants, num_warps=1))
     return found
 
 

@@ -51,7 +51,7 @@ CASES = (
     Case("no envelope in the basis", arguments, (("basis_envelope", False),)),
     Case("no envelope on the filter", arguments, (("filter_envelope", False), ("activation", "ssp"))),
     Case("no envelope at all", arguments, (("basis_envelope", False), ("filter_envelope", False), *EXPNORM)),
-    Case("one large cluster", lambda: arguments((40,), 16)),
+    Case("one large cluster", lambda: arguments((40,), 16), large=True),
     Case("spare places", lambda: arguments(spare=13)),
     Case("no pairs", _no_pairs),
 )

@@ -21,10 +21,6 @@ from icml_kernels.ahead_of_time import Specialization
 from icml_kernels.molecules.cfconv_mlp import reference
 from icml_kernels.molecules.neighbors import pair_rows
 
-PAIRS = 32
-FEATURES = 64
-HIDDEN = 64
-WARPS = 4
 # Pairs of a tile in the gradients by the weights.
 TILE = 16384
 
@@ -56,7 +52,7 @@ def forward(
     weights = _contiguous(w1, b1, w2, b2, centers, widths)
     out = torch.empty_like(x)
     options = (cutoff, basis, alpha, origin, activation, basis_envelope, filter_envelope)
-    grid, sizes, constants = _launch(x, w1, *options)
+    grid, sizes, constants = _launch(x, w1, False, *options)
     if out.numel():
         _forward[grid](x, r, *lists, *weights, out, *sizes, **constants)
     return out
@@ -90,7 +86,7 @@ def backward(
     g, x, r, *lists = _contiguous(g, x, r, ptr, idx, ptr_t, idx_t, pair_t)
     weights = _contiguous(w1, b1, w2, b2, centers, widths)
     options = (cutoff, basis, alpha, origin, activation, basis_envelope, filter_envelope)
-    grid, sizes, constants = _launch(x, w1, *options)
+    grid, sizes, constants = _launch(x, w1, True, *options)
     gx, parts = torch.empty_like(x), r.new_zeros(grid[1], r.shape[0])
     if gx.numel():
         _backward[grid](g, x, r, *lists, *weights, gx, parts, r.shape[0], *sizes, **constants)
@@ -112,21 +108,23 @@ def _contiguous(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(t.contiguous() for t in tensors)
 
 
-def _blocks(n_basis: int, hidden: int, filters: int) -> dict[str, int]:
+def _blocks(dtype: torch.dtype, slope: bool, hidden: int, filters: int) -> tuple[dict[str, int], int]:
+    """Block sizes and warps: what registers allow. Doubles, and a derivative carried along, take twice the room."""
+
     def block(size: int, limit: int) -> int:
         return min(limit, max(16, triton.next_power_of_2(max(size, 1))))
 
-    return {
-        "BLOCK_P": PAIRS,
-        "BLOCK_K": block(n_basis, 1 << 16),
-        "BLOCK_H": block(hidden, HIDDEN),
-        "BLOCK_F": block(filters, FEATURES),
-    }
+    if dtype == torch.float64:
+        sizes = {"BLOCK_P": 16, "BLOCK_K": 16, "BLOCK_H": 16, "BLOCK_F": block(filters, 32)}
+        return sizes, 8 if slope else 4
+    pairs = 16 if slope else 32
+    return {"BLOCK_P": pairs, "BLOCK_K": 32, "BLOCK_H": block(hidden, 32), "BLOCK_F": block(filters, 64)}, 4
 
 
 def _launch(
     x: Tensor,
     w1: Tensor,
+    slope: bool,
     cutoff: float,
     basis: str,
     alpha: float,
@@ -136,7 +134,7 @@ def _launch(
     filter_envelope: bool,
 ) -> tuple[tuple[int, int], tuple[int, int, int], dict[str, Any]]:
     sizes = w1.shape[1], w1.shape[0], x.shape[1]
-    blocks = _blocks(*sizes)
+    blocks, warps = _blocks(x.dtype, slope, *sizes[1:])
     constants = {
         "cutoff": cutoff,
         "wave": math.pi / cutoff,
@@ -148,7 +146,7 @@ def _launch(
         "FILTER_ENVELOPE": filter_envelope,
         "PRECISION": _precision(x.dtype, torch.version.hip is not None),
         **blocks,
-        "num_warps": WARPS,
+        "num_warps": warps,
         "enable_fp_fusion": True,
     }
     return (x.shape[0], triton.cdiv(x.shape[1], blocks["BLOCK_F"])), sizes, constants
@@ -161,7 +159,7 @@ def _precision(dtype: torch.dtype, hip: bool) -> str:
 
 def specializations(*, hip: bool = False) -> list[Specialization]:
     """What is compiled ahead of time; ``hip`` for AMD's targets, whose products differ."""
-    names = "x r w1 b1 w2 b2 centers widths out g gx parts".split()
+    names = ["x", "r", "w1", "b1", "w2", "b2", "centers", "widths", "out", "g", "gx", "parts"]
     integers = dict.fromkeys(("ptr", "idx", "ptr_t", "idx_t", "pair_t"), "*i32")
     sizes = dict.fromkeys(("places", "n_basis", "hidden", "filters"), "i32")
     options = {"cutoff": 15.0, "wave": math.pi / 15.0, "alpha": -0.3, "origin": 0.0}
@@ -178,9 +176,10 @@ def specializations(*, hip: bool = False) -> list[Specialization]:
                     "FILTER_ENVELOPE": True,
                     "PRECISION": _precision(dtype, hip),
                 }
-                constants = {**options, **switches, **_blocks(n_basis, hidden, filters)}
+                blocks, warps = _blocks(dtype, kernel is _backward, hidden, filters)
+                constants = {**options, **switches, **blocks}
                 divisible = ("n_basis", "hidden", "filters") if n_basis == 64 else ()
-                found.append(Specialization(kernel, signature, constants, WARPS, divisible))
+                found.append(Specialization(kernel, signature, constants, warps, divisible))
     return found
 
 
@@ -188,17 +187,17 @@ def specializations(*, hip: bool = False) -> list[Specialization]:
 def _sine_and_cosine(s):
     """By their power series, to float64's precision on 0..pi/2; the library's need local memory."""
     z = s * s
-    sine = 1.0 - z / 420.0 * (1.0 - z / 506.0)
-    sine = 1.0 - z / 272.0 * (1.0 - z / 342.0 * sine)
-    sine = 1.0 - z / 156.0 * (1.0 - z / 210.0 * sine)
-    sine = 1.0 - z / 72.0 * (1.0 - z / 110.0 * sine)
-    sine = 1.0 - z / 20.0 * (1.0 - z / 42.0 * sine)
-    cosine = 1.0 - z / 380.0 * (1.0 - z / 462.0)
-    cosine = 1.0 - z / 240.0 * (1.0 - z / 306.0 * cosine)
-    cosine = 1.0 - z / 132.0 * (1.0 - z / 182.0 * cosine)
-    cosine = 1.0 - z / 56.0 * (1.0 - z / 90.0 * cosine)
-    cosine = 1.0 - z / 12.0 * (1.0 - z / 30.0 * cosine)
-    return s * (1.0 - z / 6.0 * sine), 1.0 - z / 2.0 * cosine
+    sine = 1.0 - z * (1.0 / 420.0) * (1.0 - z * (1.0 / 506.0))
+    sine = 1.0 - z * (1.0 / 272.0) * (1.0 - z * (1.0 / 342.0) * sine)
+    sine = 1.0 - z * (1.0 / 156.0) * (1.0 - z * (1.0 / 210.0) * sine)
+    sine = 1.0 - z * (1.0 / 72.0) * (1.0 - z * (1.0 / 110.0) * sine)
+    sine = 1.0 - z * (1.0 / 20.0) * (1.0 - z * (1.0 / 42.0) * sine)
+    cosine = 1.0 - z * (1.0 / 380.0) * (1.0 - z * (1.0 / 462.0))
+    cosine = 1.0 - z * (1.0 / 240.0) * (1.0 - z * (1.0 / 306.0) * cosine)
+    cosine = 1.0 - z * (1.0 / 132.0) * (1.0 - z * (1.0 / 182.0) * cosine)
+    cosine = 1.0 - z * (1.0 / 56.0) * (1.0 - z * (1.0 / 90.0) * cosine)
+    cosine = 1.0 - z * (1.0 / 12.0) * (1.0 - z * (1.0 / 30.0) * cosine)
+    return s * (1.0 - z * (1.0 / 6.0) * sine), 1.0 - z * (1.0 / 2.0) * cosine
 
 
 @triton.jit
@@ -214,36 +213,18 @@ def _envelope(d, kept, cutoff: tl.constexpr, wave: tl.constexpr, ON: tl.constexp
 
 
 @triton.jit
-def _basis(
-    d,
-    kept,
-    centers,
-    widths,
-    n_basis,
-    cutoff: tl.constexpr,
-    wave: tl.constexpr,
-    alpha: tl.constexpr,
-    origin: tl.constexpr,
-    EXPNORM: tl.constexpr,
-    BASIS_ENVELOPE: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):
-    """C e and (C e)' as [BLOCK_P, BLOCK_K]."""
-    k = tl.arange(0, BLOCK_K)
-    center = tl.load(centers + k, mask=k < n_basis, other=0.0)[None, :]
-    width = tl.load(widths + k, mask=k < n_basis, other=0.0)[None, :]
-    d = tl.where(kept, d, 0.0)
+def _basis(d, c, dc, center, width, alpha: tl.constexpr, origin: tl.constexpr, EXPNORM: tl.constexpr):
+    """C e and (C e)' of some basis functions, as [BLOCK_P, BLOCK_K]."""
     if EXPNORM:
         z = tl.exp((d - origin) * alpha)
         dz = z * alpha
     else:
         z = d
         dz = tl.full(d.shape, 1.0, d.dtype)
-    c, dc = _envelope(d, kept, cutoff, wave, BASIS_ENVELOPE)
-    offset = z[:, None] - center
-    gaussians = tl.where((k < n_basis)[None, :], tl.exp(-width * offset * offset), 0.0)
+    offset = z[:, None] - center[None, :]
+    gaussians = tl.exp(-width[None, :] * offset * offset)
     e = gaussians * c[:, None]
-    return e, gaussians * dc[:, None] - 2.0 * width * offset * dz[:, None] * e
+    return e, gaussians * dc[:, None] - 2.0 * width[None, :] * offset * dz[:, None] * e
 
 
 @triton.jit
@@ -262,44 +243,63 @@ def _activate(a, SSP: tl.constexpr):
 
 
 @triton.jit
-def _layers(
-    e,
-    de,
+def _network(
+    d,
+    kept,
     w1,
     b1,
     w2,
     b2,
+    centers,
+    widths,
     f,
     n_basis,
     hidden,
     filters,
     SLOPE: tl.constexpr,
+    cutoff: tl.constexpr,
+    wave: tl.constexpr,
+    alpha: tl.constexpr,
+    origin: tl.constexpr,
+    EXPNORM: tl.constexpr,
     SSP: tl.constexpr,
+    BASIS_ENVELOPE: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_H: tl.constexpr,
 ):
-    """Output of the network, and its derivative by the distance where SLOPE is set."""
-    k = tl.arange(0, BLOCK_K)
+    """The network's output and, where SLOPE is set, its derivative by the distance, as [BLOCK_P, BLOCK_F]."""
     fits = f < filters
-    total = tl.zeros((e.shape[0], f.shape[0]), dtype=e.dtype)
-    slope = tl.zeros((e.shape[0], f.shape[0]), dtype=e.dtype)
-    for begin in range(0, hidden, BLOCK_H):
-        h = begin + tl.arange(0, BLOCK_H)
-        first = tl.load(
-            w1 + h[None, :] * n_basis + k[:, None],
-            mask=(h < hidden)[None, :] & (k < n_basis)[:, None],
-            other=0.0,
-        )
+    c, dc = _envelope(d, kept, cutoff, wave, BASIS_ENVELOPE)
+    d = tl.where(kept, d, 0.0)
+    total = tl.zeros((d.shape[0], f.shape[0]), dtype=d.dtype)
+    slope = tl.zeros((d.shape[0], f.shape[0]), dtype=d.dtype)
+    for h0 in range(0, hidden, BLOCK_H):
+        h = h0 + tl.arange(0, BLOCK_H)
+        a = tl.zeros((d.shape[0], BLOCK_H), dtype=d.dtype)
+        da = tl.zeros((d.shape[0], BLOCK_H), dtype=d.dtype)
+        # The basis is evaluated anew for each block of the hidden layer: that is cheaper than to hold it.
+        for k0 in range(0, n_basis, BLOCK_K):
+            k = k0 + tl.arange(0, BLOCK_K)
+            center = tl.load(centers + k, mask=k < n_basis, other=0.0)
+            width = tl.load(widths + k, mask=k < n_basis, other=0.0)
+            e, de = _basis(d, c, dc, center, width, alpha, origin, EXPNORM)
+            # Beyond the last basis function the weights are 0.
+            first = tl.load(
+                w1 + h[None, :] * n_basis + k[:, None],
+                mask=(h < hidden)[None, :] & (k < n_basis)[:, None],
+                other=0.0,
+            )
+            a += tl.dot(e, first, input_precision=PRECISION, out_dtype=d.dtype)
+            if SLOPE:
+                da += tl.dot(de, first, input_precision=PRECISION, out_dtype=d.dtype)
+        q, dq = _activate(a + tl.load(b1 + h, mask=h < hidden, other=0.0)[None, :], SSP)
         second = tl.load(
             w2 + f[None, :] * hidden + h[:, None], mask=fits[None, :] & (h < hidden)[:, None], other=0.0
         )
-        a = tl.dot(e, first, input_precision=PRECISION, out_dtype=e.dtype)
-        q, dq = _activate(a + tl.load(b1 + h, mask=h < hidden, other=0.0)[None, :], SSP)
-        total += tl.dot(q, second, input_precision=PRECISION, out_dtype=e.dtype)
+        total += tl.dot(q, second, input_precision=PRECISION, out_dtype=d.dtype)
         if SLOPE:
-            da = dq * tl.dot(de, first, input_precision=PRECISION, out_dtype=e.dtype)
-            slope += tl.dot(da, second, input_precision=PRECISION, out_dtype=e.dtype)
+            slope += tl.dot(dq * da, second, input_precision=PRECISION, out_dtype=d.dtype)
     return total + tl.load(b2 + f, mask=fits, other=0.0)[None, :], slope
 
 
@@ -360,12 +360,10 @@ def _forward(
         p = tl.where(left, tl.load(pair_t + q, mask=left, other=0), p)
         d = tl.load(r + p, mask=n < partners, other=cutoff)
         kept = (n < partners) & ~(d >= cutoff)
-        e, de = _basis(
-            d, kept, centers, widths, n_basis, cutoff, wave, alpha, origin, EXPNORM, BASIS_ENVELOPE, BLOCK_K
-        )
-        w, _ = _layers(
-            e, de, w1, b1, w2, b2, f, n_basis, hidden, filters, False, SSP, PRECISION, BLOCK_K, BLOCK_H
-        )
+        w, _ = _network(
+            d, kept, w1, b1, w2, b2, centers, widths, f, n_basis, hidden, filters, False, cutoff, wave,
+            alpha, origin, EXPNORM, SSP, BASIS_ENVELOPE, PRECISION, BLOCK_K, BLOCK_H,
+        )  # fmt: skip
         c, _ = _envelope(d, kept, cutoff, wave, FILTER_ENVELOPE)
         total += tl.sum(w * c[:, None] * _rows(x, other, f, kept, filters), axis=0)
     tl.store(out + row.to(tl.int64) * filters + f, total, mask=f < filters)
@@ -421,12 +419,10 @@ def _backward(
         p = tl.load(pair_t + q, mask=q < end, other=0)
         d = tl.load(r + p, mask=q < end, other=cutoff)
         kept = (q < end) & ~(d >= cutoff)
-        e, de = _basis(
-            d, kept, centers, widths, n_basis, cutoff, wave, alpha, origin, EXPNORM, BASIS_ENVELOPE, BLOCK_K
-        )
-        w, _ = _layers(
-            e, de, w1, b1, w2, b2, f, n_basis, hidden, filters, False, SSP, PRECISION, BLOCK_K, BLOCK_H
-        )
+        w, _ = _network(
+            d, kept, w1, b1, w2, b2, centers, widths, f, n_basis, hidden, filters, False, cutoff, wave,
+            alpha, origin, EXPNORM, SSP, BASIS_ENVELOPE, PRECISION, BLOCK_K, BLOCK_H,
+        )  # fmt: skip
         c, _ = _envelope(d, kept, cutoff, wave, FILTER_ENVELOPE)
         total += tl.sum(w * c[:, None] * _rows(g, other, f, kept, filters), axis=0)
     end = tl.load(ptr + row + 1)
@@ -435,12 +431,10 @@ def _backward(
         other = tl.load(idx + p, mask=p < end, other=0)
         d = tl.load(r + p, mask=p < end, other=cutoff)
         kept = (p < end) & ~(d >= cutoff)
-        e, de = _basis(
-            d, kept, centers, widths, n_basis, cutoff, wave, alpha, origin, EXPNORM, BASIS_ENVELOPE, BLOCK_K
-        )
-        w, dw = _layers(
-            e, de, w1, b1, w2, b2, f, n_basis, hidden, filters, True, SSP, PRECISION, BLOCK_K, BLOCK_H
-        )
+        w, dw = _network(
+            d, kept, w1, b1, w2, b2, centers, widths, f, n_basis, hidden, filters, True, cutoff, wave,
+            alpha, origin, EXPNORM, SSP, BASIS_ENVELOPE, PRECISION, BLOCK_K, BLOCK_H,
+        )  # fmt: skip
         c, dc = _envelope(d, kept, cutoff, wave, FILTER_ENVELOPE)
         x_other = _rows(x, other, f, kept, filters)
         g_other = _rows(g, other, f, kept, filters)

@@ -41,7 +41,7 @@ def _exactly_the_cutoff() -> tuple[Any, ...]:
 
 CASES = (
     *(Case(f"width {f}", lambda f=f: arguments(filters=f)) for f in (1, 8, 96, 128, 200, 256)),
-    Case("one large cluster", lambda: arguments((70,), 16)),
+    Case("one large cluster", lambda: arguments((70,), 16), large=True),
     Case("many clusters and lone atoms", lambda: arguments((7, 1, 6, 1, 1, 8, 5, 2), 8)),
     Case("table from zero", lambda: arguments(r_min=0.0)),
     Case("pairs closer than the table", lambda: arguments(r_min=2.5)),

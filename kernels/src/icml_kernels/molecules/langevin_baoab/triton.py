@@ -137,7 +137,7 @@ def brownian_step(
 
 
 def specializations() -> list[Specialization]:
-    """What is compiled ahead of time: every kernel in both precisions, with and without noise."""
+    """What is compiled ahead of time: every kernel in both precisions, and a step without noise."""
     integers = {
         "replica_ptr": "*i64",
         "frozen_ptr": "*i1",
@@ -145,28 +145,37 @@ def specializations() -> list[Specialization]:
         "seed": "i64",
         "stream": "i32",
     }
-    counts = {"n_beads": "i32", "total": "i32"}
-    constants = {"half_kick": 0.8, "half_dt": 0.002, "decay": 0.99, "spread": 0.1, "drift": 1.6}
+    integers |= {"n_beads": "i32", "total": "i32"}
+    constants = {
+        "half_kick": 0.8,
+        "half_dt": 0.002,
+        "decay": 0.99,
+        "spread": 0.1,
+        "drift": 1.6,
+        "BLOCK": BLOCK,
+    }
     found = []
-    for number in ("*fp32", "*fp64"):
-        floats = ("pos", "vel", "force", "mass", "temperature", "new_pos", "new_vel", "out")
-        types = {**dict.fromkeys((f"{name}_ptr" for name in floats), number), **integers, **counts}
-        for kernel, noise in (
-            (baoab_drift_kernel, True),
-            (baoab_drift_kernel, False),
-            (half_kick_kernel, False),
-            (brownian_step_kernel, True),
-            (philox_normal_kernel, True),
-        ):
-            names = kernel.arg_names
-            fixed = {"NOISE": noise, "BLOCK": BLOCK, **constants}
-            found.append(
-                Specialization(
-                    kernel,
-                    {name: types[name] for name in names if name in types},
-                    {name: fixed[name] for name in names if name in fixed},
-                )
+    for kernel, number, noise in (
+        (philox_normal_kernel, "*fp64", True),
+        *(
+            (kernel, n, True)
+            for kernel in (baoab_drift_kernel, brownian_step_kernel)
+            for n in ("*fp32", "*fp64")
+        ),
+        (half_kick_kernel, "*fp32", False),
+        (half_kick_kernel, "*fp64", False),
+        (baoab_drift_kernel, "*fp32", False),
+    ):
+        names = kernel.arg_names
+        values = {**constants, "NOISE": noise}
+        types = {**{name: number for name in names if name.endswith("_ptr")}, **integers}
+        found.append(
+            Specialization(
+                kernel,
+                {name: types[name] for name in names if name in types},
+                {name: values[name] for name in names if name in values},
             )
+        )
     return found
 
 

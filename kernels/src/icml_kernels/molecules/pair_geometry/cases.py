@@ -29,7 +29,7 @@ def _coincident() -> tuple[Any, ...]:
 
 CASES = (
     Case("two clusters", arguments),
-    Case("one large cluster", lambda: arguments((120,))),
+    Case("one large cluster", lambda: arguments((120,)), large=True),
     Case("shifted", lambda: arguments(shifted=True)),
     Case("shifted, spare places", lambda: arguments(shifted=True, spare=7)),
     Case("many clusters and lone atoms", lambda: arguments((7, 1, 6, 1, 1, 8, 5, 2))),

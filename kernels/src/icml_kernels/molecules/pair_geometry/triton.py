@@ -63,9 +63,7 @@ def specializations() -> list[Specialization]:
 
 
 @triton.jit
-def _distances(
-    positions, shift, ptr, idx, r, u, SHIFTED: tl.constexpr, BLOCK_P: tl.constexpr
-):
+def _distances(positions, shift, ptr, idx, r, u, SHIFTED: tl.constexpr, BLOCK_P: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     x, y, z = tl.load(positions + 3 * row), tl.load(positions + 3 * row + 1), tl.load(positions + 3 * row + 2)
     end = tl.load(ptr + row + 1)

@@ -30,7 +30,7 @@ def rows_of(pairs: HalfList, shift: Tensor | None) -> list[tuple[int, ...]]:
 
 CASES = (
     Case("three replicas", lambda: arguments(20, 1, 33)),
-    Case("longer than a block", lambda: arguments(300, spread=5.0)),
+    Case("longer than a block", lambda: arguments(140, spread=4.0)),
     Case("with a skin", lambda: arguments(25, 25), (("skin", 0.7),)),
     Case("spare places", lambda: arguments(25, 9), (("capacity", 700),)),
     Case("grown places", lambda: arguments(25, 9), (("capacity", 3),)),

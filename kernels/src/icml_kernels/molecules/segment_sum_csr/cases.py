@@ -21,7 +21,7 @@ CASES = (
     *(Case(f"width {f}", lambda f=f: arguments((3, 0, 5, 1), f)) for f in (1, 3, 8, 96, 128, 200, 256)),
     Case("numbers", lambda: arguments((3, 0, 5, 1), None)),
     Case("one long row", lambda: arguments((500,), 4)),
-    Case("many rows", lambda: arguments(tuple(k % 7 for k in range(200)), 4)),
+    Case("many rows", lambda: arguments(tuple(k % 7 for k in range(200)), 4), large=True),
     Case("spare places", lambda: arguments((3, 0, 2), 4, spare=6)),
     Case("empty rows alone", lambda: arguments((0, 0), 4)),
     Case("no rows", lambda: arguments((), 4)),
