@@ -21,7 +21,7 @@ _callables: list[Callable[..., Any]] = []
 
 
 def differentiable(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """Give the callable that applies an autograd Function; used as a class decorator.
+    """Give the callable that applies an autograd Function.
 
     The class has ``generate_vmap_rule = True``, ``forward`` without a context, ``setup_context``,
     ``backward`` (which calls such a callable again where the derivative shall have a derivative) and

@@ -140,7 +140,12 @@ def _triton_works() -> bool:
 
 def _without_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
     """Between two compiled graphs Dynamo would trace into the implementation; keep it out, if it is there."""
-    return torch.compiler.disable(function) if "torch._dynamo" in sys.modules else function
+    return _disabled(function) if "torch._dynamo" in sys.modules else function
+
+
+@cache
+def _disabled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compiler.disable(function)
 
 
 def _loop_over_batch(op: Callable[..., Any]) -> Callable[..., Any]:

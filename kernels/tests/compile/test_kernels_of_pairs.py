@@ -1,12 +1,12 @@
-"""The Triton kernels of the pair operators compiled ahead of time, without a GPU: they fit, and do not spill."""
+"""The Triton kernels of the pair operators, compiled ahead of time without a GPU: they fit, none spills."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
 
 import pytest
-
 from icml_kernels.ahead_of_time import GFX942, SM_80, SM_90, TARGETS, Specialization, compile_ahead
 
 pytestmark = pytest.mark.skipif(
@@ -26,7 +26,13 @@ def everything() -> list:
         module = importlib.import_module(f"icml_kernels.molecules.{name}.triton")
         for target in TARGETS:
             options = {"hip": target == GFX942} if name == "cfconv_mlp" else {}
-            found += [pytest.param(s, target, id=f"{name}-{s}-{target}") for s in module.specializations(**options)]
+            specializations = module.specializations(**options)
+            if target not in (SM_80, SM_90):
+                # These must compile; where registers are not judged, one of each kernel and precision will do.
+                specializations = {
+                    (s.kernel, "*fp64" in s.signature.values()): s for s in specializations
+                }.values()
+            found += [pytest.param(s, target, id=f"{name}-{s}-{target}") for s in specializations]
     return found
 
 
@@ -41,12 +47,12 @@ def test_kernel_fits(specialization: Specialization, target: str) -> None:
 
 
 def test_constants_keep_double_precision():
-    """An argument would be rounded to float32; the kernels take such numbers as constants."""
+    """An argument would be rounded to float32, hence cutoffs and spacings are constants of the kernels."""
     from icml_kernels.molecules.cfconv_table.triton import specializations
 
     double = next(s for s in specializations() if "*fp64" in s.signature.values())
-    assert f"{1024 / 15.0:.6e}"[:7] in compile_ahead(double, SM_90).ttir
-    assert "68.266666666666666 : f64" in compile_ahead(double, SM_90).ttir.replace("6.8266666666666666E+1", "68.266666666666666")
+    constants = re.findall(r"dense<([-+.0-9eE]+)> : tensor<\w+xf64>", compile_ahead(double, SM_90).ttir)
+    assert 1024 / 15.0 in [float(c) for c in constants]
 
 
 def test_unknown_target_is_named():

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 
+import icml_kernels
 import pytest
 import torch
-
-import icml_kernels
 from icml_kernels.molecules.cfconv_mlp import cases as mlp
 from icml_kernels.molecules.cfconv_table import cases as table
 from icml_kernels.molecules.pair_geometry import cases as geometry
@@ -40,7 +39,11 @@ EVERY = [
     for case in module.CASES
     if not case.large
 ]
-SOME = [(f, c) for f, c in EVERY if c.name in ("width 128", "width 128, hidden 128", "expnorm", "spare places", "shifted")]
+SOME = [
+    (f, c)
+    for f, c in EVERY
+    if c.name in ("width 128", "width 128, hidden 128", "expnorm", "spare places", "shifted")
+]
 
 
 def label(value: object) -> str:
@@ -59,7 +62,6 @@ def test_kernel_equals_the_definition_in_single_precision(function, case):
 
 def test_the_kernels_themselves_were_interpreted():
     import triton
-
     from icml_kernels.molecules.cfconv_table.triton import _forward
 
     assert not isinstance(_forward, triton.runtime.jit.JITFunction)

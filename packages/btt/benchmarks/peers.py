@@ -24,6 +24,7 @@ from icml_core.run import provenance
 CASES = {
     "planted n=40, 4 clusters, 10 % noise": (40, 4, 0.10),
     "planted n=60, 4 clusters, 20 % noise": (60, 4, 0.20),
+    "planted n=60, 4 clusters, 30 % noise": (60, 4, 0.30),
     "planted n=200, 10 clusters, 5 % noise": (200, 10, 0.05),
     "planted n=1000, 50 clusters, 1 % noise": (1000, 50, 0.01),
 }

@@ -112,6 +112,7 @@ def test_it_is_a_scikit_learn_clusterer():
     model = CorrelationClustering(runs=8, random_state=3)
     copy = clone(model).set_params(runs=16)
     assert copy.get_params()["random_state"] == 3
+    assert copy.__sklearn_tags__().input_tags.pairwise
     labels = model.fit_predict(graph)
     np.testing.assert_array_equal(labels, model.labels_)
     assert model.ratio_ == model.cost_ / model.lower_bound_

@@ -61,7 +61,8 @@ def test_the_picture_is_drawn_where_matplotlib_is(run, edges):
 
 def test_without_matplotlib_or_wish_there_is_no_picture(run, edges, monkeypatch):
     monkeypatch.setattr("icml_btt.pictures.find_spec", lambda name: None)
-    assert cc(run=run, graph=edges, method="disjoint")["clusters"] > 1
+    assert "pip install matplotlib" in cc(run=run, graph=edges, method="disjoint")["picture"]
+    assert cc(run=run, graph=edges, method="disjoint", picture=False)["picture"] == "not wanted"
     assert not run.file("clusters.png").exists()
 
 

@@ -175,6 +175,8 @@ def test_weights_that_are_no_weights_are_refused(weight):
         (lambda: SignedGraph.from_scipy(np.array([[0, 1], [2, 0]])), r"not symmetric: entry \(0, 1\) is 1"),
         (lambda: SignedGraph.from_scipy(sparse.csr_array(np.array([[0, 1], [0, 0]]))), "not symmetric"),
         (lambda: SignedGraph.from_scipy(np.ones((2, 3))), "square"),
+        (lambda: SignedGraph.from_scipy(sparse.csr_array((2, 3))), "square"),
+        (lambda: SignedGraph.from_scipy(sparse.eye_array(2, dtype=complex)), "real numbers"),
         (lambda: SignedGraph.from_scipy(np.array([["a", "b"], ["c", "d"]])), "real numbers"),
         (lambda: SignedGraph.from_scipy(np.array([[0, np.nan], [np.nan, 0]])), r"entry \(0, 1\) is nan"),
         (lambda: SignedGraph.from_similarity(np.array([[0, 1], [0.5, 0]]), 0.5), "not symmetric"),

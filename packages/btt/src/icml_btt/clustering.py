@@ -320,3 +320,10 @@ class CorrelationClustering(ClusterMixin, BaseEstimator):
         self.lower_bound_ = self.clustering_.lower_bound
         self.ratio_ = self.clustering_.ratio
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that rows and columns of the input are the same things."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = True
+        tags.input_tags.sparse = True
+        return tags

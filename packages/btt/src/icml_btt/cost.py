@@ -45,8 +45,8 @@ def component_disagreements(
     Edges between two parts count to that of their smaller end.
     """
     u, v = graph.ends.T
-    base = float(graph.missing == "negative")
-    # A stored pair inside a cluster costs what it is, less the negative edge of weight 1 counted for all.
+    base = graph.missing_weight
+    # A stored pair inside a cluster costs what it is, less the negative edge that is counted for all pairs.
     inside = np.where(graph.sign < 0, graph.weight, 0.0) - base
     between = np.where(graph.sign > 0, graph.weight, 0.0)
     cost = np.zeros((len(labels), count))
@@ -60,7 +60,7 @@ def component_disagreements(
             sizes = np.bincount((rows * graph.n + chosen).ravel(), minlength=chosen.size)
             # half of (size − 1) for each member: C(size, 2) for each cluster
             fellows = sizes.reshape(chosen.shape)[rows, chosen] - 1
-            cost[part] += _sums(rows, component, fellows / 2.0, count)
+            cost[part] += _sums(rows, component, base * fellows / 2.0, count)
     return cost
 
 

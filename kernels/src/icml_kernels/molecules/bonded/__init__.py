@@ -48,7 +48,7 @@ def bonded_energy(
         ValueError: Beads, pairs or devices that do not fit the terms.
     """
     tensors, limits = _arguments(pos, terms, pairs, offset)
-    return _Bonded(*tensors, *limits)[0]
+    return _bonded(*tensors, *limits)[0]
 
 
 def bonded_energy_forces(
@@ -150,7 +150,6 @@ def _pull_back(
     return vjp((by_energy, by_gradient))
 
 
-@differentiable
 class _HessianProduct(torch.autograd.Function):
     """(direction, arguments) -> the Hessian times the direction, [replicas, beads, 3]."""
 
@@ -166,7 +165,9 @@ class _HessianProduct(torch.autograd.Function):
         """Nothing is kept: forward mode over forward mode is not offered."""
 
 
-@differentiable
+_hessian_product = differentiable(_HessianProduct)
+
+
 class _Bonded(torch.autograd.Function):
     """(pos, tables, offset) -> (energy, gradient); the gradient is what backward multiplies."""
 
@@ -211,4 +212,7 @@ class _Bonded(torch.autograd.Function):
                 "use reverse mode for the coefficients"
             )
         energy_t = (gradient * pos_t).double().sum((-1, -2))
-        return energy_t, _HessianProduct(pos_t, *tensors, *ctx.limits)
+        return energy_t, _hessian_product(pos_t, *tensors, *ctx.limits)
+
+
+_bonded = differentiable(_Bonded)

@@ -135,20 +135,20 @@ def _energy_gradient_shares(
         )
 
 
-@njit
+@njit(inline="always")
 def _add(grad, bead, x, y, z):
     grad[bead, 0] += x
     grad[bead, 1] += y
     grad[bead, 2] += z
 
 
-@njit
+@njit(inline="always")
 def _difference(pos, a, b):
     """pos[a] - pos[b]."""
     return pos[a, 0] - pos[b, 0], pos[a, 1] - pos[b, 1], pos[a, 2] - pos[b, 2]
 
 
-@njit
+@njit(inline="always")
 def _cross(ax, ay, az, bx, by, bz):
     return ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
 

@@ -93,7 +93,7 @@ def cfconv_mlp(
     if not cutoff > 0:
         raise ValueError(f"cutoff={cutoff} is not positive")
     options = (float(cutoff), basis, float(alpha), float(origin), activation, basis_envelope, filter_envelope)
-    return _CFConvMLP(x, distances, *pairs.tensors(), w1, b1, w2, b2, centers, widths, *options)
+    return _cfconv_mlp(x, distances, *pairs.tensors(), w1, b1, w2, b2, centers, widths, *options)
 
 
 def _fake_backward(g: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
@@ -137,7 +137,6 @@ def _save(ctx: Any, inputs: Any, n_options: int) -> None:
     ctx.set_materialize_grads(False)
 
 
-@differentiable
 class _CFConvMLPBackward(torch.autograd.Function):
     """(g, x, r, weights) -> gradients by x, r and weights; its own derivative is the reference's."""
 
@@ -173,7 +172,9 @@ class _CFConvMLPBackward(torch.autograd.Function):
         return *by_values, *(torch.zeros_like(w) for w in rest[5:])
 
 
-@differentiable
+_cfconv_mlp_backward = differentiable(_CFConvMLPBackward)
+
+
 class _CFConvMLP(torch.autograd.Function):
     """(x, r, weights) -> out."""
 
@@ -192,7 +193,7 @@ class _CFConvMLP(torch.autograd.Function):
         if g is None:
             return (None,) * (13 + _N_OPTIONS)
         by_weights = any(ctx.needs_input_grad[7:13])
-        by = _CFConvMLPBackward(g, *ctx.saved_tensors, *ctx.options, by_weights)
+        by = _cfconv_mlp_backward(g, *ctx.saved_tensors, *ctx.options, by_weights)
         return *by[:2], *_NO_GRADIENT_BY_LISTS, *by[2:], *(None,) * _N_OPTIONS
 
     @staticmethod
@@ -201,3 +202,6 @@ class _CFConvMLP(torch.autograd.Function):
         values, rest = ctx.saved_tensors[:2], ctx.saved_tensors[2:]
         directions = zeros_for_none(tangents[:2], values)
         return reference.tangent(*directions, *values, *rest, *ctx.options)
+
+
+_cfconv_mlp = differentiable(_CFConvMLP)

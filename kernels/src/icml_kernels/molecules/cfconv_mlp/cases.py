@@ -43,7 +43,7 @@ EXPNORM = (("basis", "expnorm"), ("alpha", -0.6), ("origin", 0.3))
 
 CASES = (
     *(
-        Case(f"width {f}, hidden {h}", lambda f=f, h=h: arguments((5, 4), f, hidden=h, n_basis=20))
+        Case(f"width {f}, hidden {h}", lambda f=f, h=h: arguments((4, 2), f, hidden=h, n_basis=20))
         for f, h in ((8, 8), (96, 96), (128, 128), (200, 200), (256, 64))
     ),
     Case("softplus", arguments, (("activation", "ssp"),)),

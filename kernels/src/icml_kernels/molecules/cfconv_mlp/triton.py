@@ -52,7 +52,7 @@ def forward(
     weights = _contiguous(w1, b1, w2, b2, centers, widths)
     out = torch.empty_like(x)
     options = (cutoff, basis, alpha, origin, activation, basis_envelope, filter_envelope)
-    grid, sizes, constants = _launch(x, w1, False, *options)
+    grid, sizes, constants = _launch(x, w1, *options)
     if out.numel():
         _forward[grid](x, r, *lists, *weights, out, *sizes, **constants)
     return out
@@ -86,7 +86,7 @@ def backward(
     g, x, r, *lists = _contiguous(g, x, r, ptr, idx, ptr_t, idx_t, pair_t)
     weights = _contiguous(w1, b1, w2, b2, centers, widths)
     options = (cutoff, basis, alpha, origin, activation, basis_envelope, filter_envelope)
-    grid, sizes, constants = _launch(x, w1, True, *options)
+    grid, sizes, constants = _launch(x, w1, *options)
     gx, parts = torch.empty_like(x), r.new_zeros(grid[1], r.shape[0])
     if gx.numel():
         _backward[grid](g, x, r, *lists, *weights, gx, parts, r.shape[0], *sizes, **constants)
@@ -108,23 +108,20 @@ def _contiguous(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(t.contiguous() for t in tensors)
 
 
-def _blocks(dtype: torch.dtype, slope: bool, hidden: int, filters: int) -> tuple[dict[str, int], int]:
-    """Block sizes and warps: what registers allow. Doubles, and a derivative carried along, take twice the room."""
+def _blocks(dtype: torch.dtype, hidden: int, filters: int) -> tuple[dict[str, int], int]:
+    """Block sizes and number of warps, as registers allow."""
 
     def block(size: int, limit: int) -> int:
         return min(limit, max(16, triton.next_power_of_2(max(size, 1))))
 
     if dtype == torch.float64:
-        sizes = {"BLOCK_P": 16, "BLOCK_K": 16, "BLOCK_H": 16, "BLOCK_F": block(filters, 32)}
-        return sizes, 8 if slope else 4
-    pairs = 16 if slope else 32
-    return {"BLOCK_P": pairs, "BLOCK_K": 32, "BLOCK_H": block(hidden, 32), "BLOCK_F": block(filters, 64)}, 4
+        return {"BLOCK_P": 16, "BLOCK_K": 16, "BLOCK_H": 16, "BLOCK_F": 32}, 8
+    return {"BLOCK_P": 16, "BLOCK_K": 32, "BLOCK_H": block(hidden, 32), "BLOCK_F": block(filters, 64)}, 4
 
 
 def _launch(
     x: Tensor,
     w1: Tensor,
-    slope: bool,
     cutoff: float,
     basis: str,
     alpha: float,
@@ -134,7 +131,7 @@ def _launch(
     filter_envelope: bool,
 ) -> tuple[tuple[int, int], tuple[int, int, int], dict[str, Any]]:
     sizes = w1.shape[1], w1.shape[0], x.shape[1]
-    blocks, warps = _blocks(x.dtype, slope, *sizes[1:])
+    blocks, warps = _blocks(x.dtype, *sizes[1:])
     constants = {
         "cutoff": cutoff,
         "wave": math.pi / cutoff,
@@ -176,7 +173,7 @@ def specializations(*, hip: bool = False) -> list[Specialization]:
                     "FILTER_ENVELOPE": True,
                     "PRECISION": _precision(dtype, hip),
                 }
-                blocks, warps = _blocks(dtype, kernel is _backward, hidden, filters)
+                blocks, warps = _blocks(dtype, hidden, filters)
                 constants = {**options, **switches, **blocks}
                 divisible = ("n_basis", "hidden", "filters") if n_basis == 64 else ()
                 found.append(Specialization(kernel, signature, constants, warps, divisible))

@@ -63,7 +63,7 @@ def cfconv_table(
         raise ValueError(f"table has {table.shape[0]} nodes; a spline needs at least 2")
     if not cutoff > r_min:
         raise ValueError(f"cutoff={cutoff} does not lie beyond r_min={r_min}")
-    return _CFConvTable(x, distances, *pairs.tensors(), table, float(cutoff), float(r_min))
+    return _cfconv_table(x, distances, *pairs.tensors(), table, float(cutoff), float(r_min))
 
 
 def _fake_backward(g: Tensor, x: Tensor, r: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -114,7 +114,6 @@ def _by_table(definition: Any, ctx: Any, values: Any, lists: Any, table: Tensor,
 _NO_GRADIENT_BY_LISTS = (None,) * 5
 
 
-@differentiable
 class _CFConvTableSecondBackward(torch.autograd.Function):
     """(hx, hr, g, x, r) -> (gg, gx, gr); its own derivative goes through the reference."""
 
@@ -137,7 +136,9 @@ class _CFConvTableSecondBackward(torch.autograd.Function):
         return *vjp(grads), *_NO_GRADIENT_BY_LISTS, by_table, None, None
 
 
-@differentiable
+_cfconv_table_second_backward = differentiable(_CFConvTableSecondBackward)
+
+
 class _CFConvTableBackward(torch.autograd.Function):
     """(g, x, r) -> (gx, gr)."""
 
@@ -154,7 +155,7 @@ class _CFConvTableBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         g, x, r, *lists, table = ctx.saved_tensors
-        by_values = _CFConvTableSecondBackward(*grads, g, x, r, *lists, table, *ctx.bounds)
+        by_values = _cfconv_table_second_backward(*grads, g, x, r, *lists, table, *ctx.bounds)
         by_table = _by_table(reference.backward, ctx, (g, x, r), lists, table, grads)
         return *by_values, *_NO_GRADIENT_BY_LISTS, by_table, None, None
 
@@ -164,8 +165,8 @@ class _CFConvTableBackward(torch.autograd.Function):
         g_t, x_t, r_t = zeros_for_none(tangents[:3], (g, x, r))
         # gx and gr are linear in g; what is left is the derivative by x and r, which the second
         # backward holds because <hr, gr> is symmetric in g and x.
-        gx_t, gr_t = _CFConvTableBackward(g_t, x, r, *lists, table, *ctx.bounds)
-        _, gx_r, gr_xr = _CFConvTableSecondBackward(x_t, r_t, g, x, r, *lists, table, *ctx.bounds)
+        gx_t, gr_t = _cfconv_table_backward(g_t, x, r, *lists, table, *ctx.bounds)
+        _, gx_r, gr_xr = _cfconv_table_second_backward(x_t, r_t, g, x, r, *lists, table, *ctx.bounds)
         gx_t, gr_t = gx_t + gx_r, gr_t + gr_xr
         if tangents[8] is not None:
             by_table = reference.backward(g, x, r, *lists, tangents[8], *ctx.bounds)
@@ -173,7 +174,9 @@ class _CFConvTableBackward(torch.autograd.Function):
         return gx_t, gr_t
 
 
-@differentiable
+_cfconv_table_backward = differentiable(_CFConvTableBackward)
+
+
 class _CFConvTable(torch.autograd.Function):
     """(x, r) -> out."""
 
@@ -190,7 +193,7 @@ class _CFConvTable(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
         x, r, *lists, table = ctx.saved_tensors
-        by_values = _CFConvTableBackward(g, x, r, *lists, table, *ctx.bounds)
+        by_values = _cfconv_table_backward(g, x, r, *lists, table, *ctx.bounds)
         by_table = _by_table(reference.forward, ctx, (x, r), lists, table, g)
         return *by_values, *_NO_GRADIENT_BY_LISTS, by_table, None, None
 
@@ -199,7 +202,10 @@ class _CFConvTable(torch.autograd.Function):
         x, r, *lists, table = ctx.saved_tensors
         x_t, r_t = zeros_for_none(tangents[:2], (x, r))
         # The first result of the second backward is sum_j (hx_j W + hr x_j W').
-        out_t = _CFConvTableSecondBackward(x_t, r_t, x, x, r, *lists, table, *ctx.bounds)[0]
+        out_t = _cfconv_table_second_backward(x_t, r_t, x, x, r, *lists, table, *ctx.bounds)[0]
         if tangents[7] is not None:
             out_t = out_t + reference.forward(x, r, *lists, tangents[7], *ctx.bounds)
         return out_t
+
+
+_cfconv_table = differentiable(_CFConvTable)

@@ -108,7 +108,7 @@ def _run(
         shared(np.arange(shares + 1) * total // shares, *arguments)
 
 
-@njit(fastmath=False)
+@njit(inline="always", fastmath=False)
 def philox_words(c0, c1, c2, c3, k0, k1):
     """Philox-4x32-10 on 32-bit words kept in uint64."""
     for _ in range(10):
@@ -122,7 +122,7 @@ def philox_words(c0, c1, c2, c3, k0, k1):
     return c0, c1, c2, c3
 
 
-@njit(fastmath=False)
+@njit(inline="always", fastmath=False)
 def bead_normals(bead, replica, step, stream, seed):
     """Three standard normals of one bead in one step."""
     counter = np.uint64(step)

@@ -52,7 +52,7 @@ def pair_geometry(
     else:
         require_float(positions=positions, shift=shift)
         require_shape("shift", shift, (pairs.capacity, 3))
-    return _PairGeometry(positions, shift, pairs.ptr, pairs.idx, pairs.ptr_t, pairs.pair_t)
+    return _pair_geometry(positions, shift, pairs.ptr, pairs.idx, pairs.ptr_t, pairs.pair_t)
 
 
 def _fake_forward(
@@ -81,7 +81,6 @@ _backward = raw_op(
 )
 
 
-@differentiable
 class _PairGeometryBackward(torch.autograd.Function):
     """(grad_r, grad_u, r, u) -> (grad_positions, grad_shift); its derivatives go through the reference."""
 
@@ -108,7 +107,9 @@ class _PairGeometryBackward(torch.autograd.Function):
         return reference.backward_tangent(*zeros_for_none(tangents[:4], values), *values, *lists)
 
 
-@differentiable
+_pair_geometry_backward = differentiable(_PairGeometryBackward)
+
+
 class _PairGeometry(torch.autograd.Function):
     """(positions, shift) -> (r, u)."""
 
@@ -126,10 +127,13 @@ class _PairGeometry(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_r: Any, grad_u: Any) -> Any:
-        grad_x, grad_shift = _PairGeometryBackward(grad_r, grad_u, *ctx.saved_tensors)
+        grad_x, grad_shift = _pair_geometry_backward(grad_r, grad_u, *ctx.saved_tensors)
         return grad_x, grad_shift if ctx.shifted else grad_shift[:0], None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         shift = tangents[1] if ctx.shifted else None
         return reference.tangent(tangents[0], shift, *ctx.saved_tensors)
+
+
+_pair_geometry = differentiable(_PairGeometry)

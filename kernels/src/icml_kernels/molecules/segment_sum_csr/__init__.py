@@ -45,10 +45,10 @@ def segment_sum_csr(
     if ptr.shape[0] == 0:
         raise ValueError("ptr is empty; it has one entry more than there are rows")
     if values.dim() == 1:
-        return _SegmentSum(values[:, None], ptr)[:, 0]
+        return _segment_sum(values[:, None], ptr)[:, 0]
     if values.dim() != 2:
         raise ValueError(f"values has shape {list(values.shape)}; expected [places] or [places, features]")
-    return _SegmentSum(values, ptr)
+    return _segment_sum(values, ptr)
 
 
 def _fake_forward(values: Tensor, ptr: Tensor) -> Tensor:
@@ -75,7 +75,6 @@ _gather = raw_op(
 )
 
 
-@differentiable
 class _SegmentGather(torch.autograd.Function):
     """The adjoint: each place receives its row's value."""
 
@@ -93,14 +92,16 @@ class _SegmentGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
-        return _SegmentSum(g, *ctx.saved_tensors), None, None
+        return _segment_sum(g, *ctx.saved_tensors), None, None
 
     @staticmethod
     def jvp(ctx: Any, sums_t: Any, *rest: Any) -> Any:
-        return _SegmentGather(sums_t, *ctx.saved_tensors, ctx.places)
+        return _segment_gather(sums_t, *ctx.saved_tensors, ctx.places)
 
 
-@differentiable
+_segment_gather = differentiable(_SegmentGather)
+
+
 class _SegmentSum(torch.autograd.Function):
     """The sum over each row."""
 
@@ -118,8 +119,11 @@ class _SegmentSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
-        return _SegmentGather(g, *ctx.saved_tensors, ctx.places), None
+        return _segment_gather(g, *ctx.saved_tensors, ctx.places), None
 
     @staticmethod
     def jvp(ctx: Any, values_t: Any, *rest: Any) -> Any:
-        return _SegmentSum(values_t, *ctx.saved_tensors)
+        return _segment_sum(values_t, *ctx.saved_tensors)
+
+
+_segment_sum = differentiable(_SegmentSum)
