@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
-import resource
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -88,16 +88,39 @@ def race(calls: dict[str, Call], repeats: int) -> tuple[dict[str, float], dict[s
     return seconds, values
 
 
-def peak_bytes(builder: str, name: str) -> int:
-    """Growth of a fresh process's peak memory by the first list, after a small one has loaded the code."""
-    small = (*system(100, 0.1, 1), 5.0, True, 1)
-    open_system = (*system(100, 0.1, 1), 5.0, False, 1)
-    for arguments in (small, open_system):
-        BUILDERS[builder](*arguments)()
+def peak_bytes(builder: str, name: str) -> int | None:
+    """Growth of a fresh process's memory while it builds a list; None where /proc does not tell."""
+    if not Path("/proc/self/statm").exists():
+        return None
+    context = get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_build_once, args=(there, builder, name))
+    process.start()
+    here.recv()
+    before = peak = _resident_bytes(process.pid)
+    here.send("build")
+    while not here.poll(0.0005):
+        peak = max(peak, _resident_bytes(process.pid))
+    peak = max(peak, _resident_bytes(process.pid))
+    here.send("end")
+    process.join()
+    return peak - before
+
+
+def _build_once(pipe: Connection, builder: str, name: str) -> None:
+    for periodic in (True, False):
+        # Loads the code.
+        BUILDERS[builder](*system(100, 0.1, 1), 5.0, periodic, 1)()
     call = BUILDERS[builder](*case_of(name))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    pipe.send("ready")
+    pipe.recv()
     call()
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    pipe.send("done")
+    pipe.recv()
+
+
+def _resident_bytes(pid: int | None) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:
@@ -115,10 +138,7 @@ def main() -> None:
         seconds, pairs = race(calls, options.repeats)
         if pairs["icml"] != pairs["vesin"]:
             raise RuntimeError(f"{name}: the lists differ in length: {pairs}")
-        used = {}
-        for who in BUILDERS:
-            with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
-                used[who] = fresh.submit(peak_bytes, who, name).result()
+        used = {who: peak_bytes(who, name) for who in BUILDERS}
         ratio = seconds["vesin"] / seconds["icml"]
         rows.append(
             {
@@ -135,7 +155,9 @@ def main() -> None:
                 "ratios": {"vesin": ratio},
             }
         )
-        ours_of, vesin_of = (f"{1e3 * seconds[w]:7.1f} ms {used[w] / 2**20:5.0f} MiB" for w in BUILDERS)
+        ours_of, vesin_of = (
+            f"{1e3 * seconds[w]:7.1f} ms {(used[w] or 0) / 2**20:5.0f} MiB" for w in BUILDERS
+        )
         print(f"{name:32} {pairs['icml']:9,} pairs | icml {ours_of} | vesin {vesin_of} | {ratio:.2f}x")
     environment = {"python": platform.python_version(), "torch": torch.__version__}
     environment |= {"threads": options.threads, "processor": platform.processor() or platform.machine()}

@@ -11,6 +11,7 @@ facts about PyTorch (measured with 2.15) shape what ``differentiable`` does:
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,9 @@ def differentiable(function: type[torch.autograd.Function]) -> Callable[..., Any
     ``jvp`` (written with calls of that kind and plain torch; PyTorch allows no ``torch.func``
     transform inside it). ``setup_context`` calls both ``save_for_backward`` and ``save_for_forward``.
     """
+
+    # PyTorch binds the arguments to this signature at every call, and would derive it anew each time.
+    function.forward.__signature__ = inspect.signature(function.forward)  # type: ignore[attr-defined]
 
     def in_graph(*args: Any) -> Any:
         _refuse_forward_over_forward(function.__name__)

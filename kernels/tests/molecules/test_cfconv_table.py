@@ -9,7 +9,6 @@ from icml_kernels import cfconv_table, half_list
 from icml_kernels.molecules.cases import with_spare_places
 from icml_kernels.molecules.cfconv_table.cases import CASES, CUTOFF, arguments
 from icml_kernels.molecules.cfconv_table.reference import interpolate
-from icml_kernels.njit import balanced_rows
 from icml_kernels.testing import (
     cast,
     check_compiled,
@@ -144,14 +143,3 @@ def test_bad_arguments_are_named():
         cfconv_table(x, r, pairs, table[:1], cutoff)
     with pytest.raises(ValueError, match="cutoff=1.0 does not lie beyond r_min=1.0"):
         cfconv_table(x, r, pairs, table, 1.0, 1.0)
-
-
-def test_shares_of_rows_are_balanced():
-    ptr = np.array([0, 100, 100, 101, 150, 400, 400, 401])
-    bounds = balanced_rows(ptr, 3)
-    assert bounds[0] == 0
-    assert bounds[-1] == 7
-    assert (np.diff(bounds) >= 0).all()
-    work = np.diff(ptr[bounds])
-    assert work.max() <= 251
-    assert balanced_rows(np.array([0]), 4).tolist() == [0, 0, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""Energies and forces of chains of 269 beads: ours beside CGSchNet in plain torch, schnetpack and torchmd-net.
+"""Energies and forces of chains of 269 beads: ours beside plain-torch CGSchNet, schnetpack and torchmd-net.
 
     python benchmarks/step.py                     # 1, 4 and 16 replicas; peers that are installed
     python benchmarks/step.py --replicas 64 --device cuda
@@ -90,7 +90,7 @@ def schnetpack_step(case: Any) -> tuple[Any, str]:
 
 
 def torchmdnet_step(case: Any) -> tuple[Any, str]:
-    """The graph network of torchmd-net, a SchNet with neighbour embedding; it finds its pairs in every step."""
+    """The graph network of torchmd-net, which is a SchNet; it finds its pairs anew in every step."""
     import torch
     from torchmdnet.models.model import create_model
 

@@ -26,7 +26,7 @@ def test_right_forces_pass_and_forces_without_the_envelopes_derivative_do_not():
 
 
 def test_leaving_out_the_derivative_changes_nothing_where_there_is_no_envelope_to_derive():
-    network, (pos, types) = model(filter_cutoff=False), compact_chain(10)
+    network, (pos, _) = model(filter_cutoff=False), compact_chain(10)
     pos = pos * (4.0 / (pos[:, None] - pos[None]).norm(dim=-1).max())  # every pair well inside the cutoff
     kept = model().interactions[0].filter
     r = torch.tensor([0.5, 3.0, 8.0], dtype=torch.float64)

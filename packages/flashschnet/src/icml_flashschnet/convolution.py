@@ -7,7 +7,8 @@ and a pair gives ``m_i += x_j W`` and ``m_j += x_i W``. The backward pass runs o
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
 
 import torch
 from icml_kernels.molecules.cfconv_mlp import cfconv_mlp
@@ -21,7 +22,6 @@ from icml_flashschnet.filter_network import FilterNetwork
 from icml_flashschnet.filter_table import FilterTable
 
 Kernel = Literal["auto", "torch", "cpu", "triton"]
-Filters: TypeAlias = tuple[Float[Tensor, "pairs filters"], Float[Tensor, "pairs filters"]]
 
 _DEVICE_OF_KERNEL = {"cpu": "cpu", "triton": "cuda"}
 
@@ -85,70 +85,96 @@ def pair_forces(
     return pull.new_zeros(pairs.n_atoms, 3).index_add_(0, i, pull).index_add_(0, j, pull, alpha=-1)
 
 
-def convolve(
-    filter: FilterNetwork | FilterTable,
-    x: Float[Tensor, "beads filters"],
-    r: Float[Tensor, " pairs"],
-    pairs: HalfList,
-    *,
-    kernel: Kernel,
-    known: Filters | None = None,
-) -> Float[Tensor, "beads filters"]:
-    """``m_i = sum_j x_j * W(r_ij)``; differentiable in x, r and the filter's weights.
+class Convolution(Protocol):
+    """The convolution of one layer over one list of pairs."""
 
-    Args:
-        filter: gives W(r).
-        x: projected bead features ``U1 h``.
-        r: distances of the pairs, Å.
-        pairs: the pairs i < j.
-        kernel: which code runs.
-        known: W(r) and W'(r), where plain torch has them already.
-    """
-    if compiled(kernel, x.device):
-        if isinstance(filter, FilterTable):
-            return cfconv_table(x, r, pairs, filter.table, filter.r_cut)
-        return cfconv_mlp(x, r, pairs, **filter.operands(), **filter.options())
-    i, j = pair_ends(pairs)
-    w = filter(r) if known is None else known[0]
-    m = torch.zeros_like(x).index_add(0, i, x.index_select(0, j) * w)
-    return m.index_add(0, j, x.index_select(0, i) * w)
+    def __call__(self, x: Float[Tensor, "beads filters"]) -> Float[Tensor, "beads filters"]:
+        """``m_i = sum_j x_j * W(r_ij)``."""
+
+    def backward(
+        self, g: Float[Tensor, "beads filters"], x: Float[Tensor, "beads filters"], *, features: bool
+    ) -> tuple[Float[Tensor, "beads filters"] | None, Float[Tensor, " pairs"]]:
+        """dE/dx and dE/dr, given ``g`` = dE/dm and the x that was convolved.
+
+        Args:
+            g: dE/dm.
+            x: projected bead features ``U1 h``.
+            features: whether dE/dx is wanted.
+        """
 
 
-def convolve_backward(
-    filter: FilterNetwork | FilterTable,
-    g: Float[Tensor, "beads filters"],
-    x: Float[Tensor, "beads filters"],
-    r: Float[Tensor, " pairs"],
-    pairs: HalfList,
-    *,
-    kernel: Kernel,
-    known: Filters | None = None,
-    features: bool = True,
-) -> tuple[Float[Tensor, "beads filters"] | None, Float[Tensor, " pairs"]]:
-    """Gradients of the energy in x and r, given those in m; outside of autograd.
+def convolution(
+    filter: FilterNetwork | FilterTable, r: Float[Tensor, " pairs"], pairs: HalfList, kernel: Kernel
+) -> Convolution:
+    """The convolution with ``filter`` at distances ``r`` by the code that ``kernel`` names."""
+    if not compiled(kernel, r.device):
+        return PlainConvolution(filter, r, *pair_ends(pairs))
+    if isinstance(filter, FilterTable):
+        return TableConvolution(filter, r, pairs)
+    return NetworkConvolution(filter, r, pairs)
 
-    Args:
+
+@dataclass(frozen=True)
+class PlainConvolution:
+    """In plain torch, on any device. Differentiable in x, r and the filter's weights.
+
+    Attributes:
         filter: gives W(r) and W'(r).
-        g: dE/dm.
-        x: projected bead features ``U1 h``.
-        r: distances of the pairs, Å.
-        pairs: the pairs i < j.
-        kernel: which code runs.
-        known: W(r) and W'(r), where plain torch has them already.
-        features: whether dE/dx is wanted.
+        r: distances, Å.
+        i, j: the beads of each pair.
     """
-    if compiled(kernel, x.device):
-        lists = pairs.tensors()
-        if isinstance(filter, FilterTable):
-            return torch.ops.icml.cfconv_table_backward(g, x, r, *lists, filter.table, filter.r_cut, 0.0)
+
+    filter: FilterNetwork | FilterTable
+    r: Tensor
+    i: Tensor
+    j: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        w = self.filter(self.r)
+        m = torch.zeros_like(x).index_add(0, self.i, x.index_select(0, self.j) * w)
+        return m.index_add(0, self.j, x.index_select(0, self.i) * w)
+
+    def backward(self, g: Tensor, x: Tensor, *, features: bool) -> tuple[Tensor | None, Tensor]:
+        w, slope = self.filter.with_slope(self.r)
+        i, j = self.i, self.j
+        g_i, g_j = g.index_select(0, i), g.index_select(0, j)
+        g_r = ((g_i * x.index_select(0, j) + g_j * x.index_select(0, i)) * slope).sum(1)
+        if not features:
+            return None, g_r
+        return torch.zeros_like(x).index_add_(0, i, g_j * w).index_add_(0, j, g_i * w), g_r
+
+
+@dataclass(frozen=True)
+class NetworkConvolution:
+    """By the compiled operator that evaluates the filter network pair by pair."""
+
+    filter: FilterNetwork
+    r: Tensor
+    pairs: HalfList
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return cfconv_mlp(x, self.r, self.pairs, **self.filter.operands(), **self.filter.options())
+
+    def backward(self, g: Tensor, x: Tensor, *, features: bool) -> tuple[Tensor, Tensor]:
+        weights, options = self.filter.operands().values(), self.filter.options().values()
         g_x, g_r, *_ = torch.ops.icml.cfconv_mlp_backward(
-            g, x, r, *lists, *filter.operands().values(), *filter.options().values(), False
+            g, x, self.r, *self.pairs.tensors(), *weights, *options, False
         )
         return g_x, g_r
-    i, j = pair_ends(pairs)
-    w, slope = filter.with_slope(r) if known is None else known
-    g_i, g_j = g.index_select(0, i), g.index_select(0, j)
-    g_r = ((g_i * x.index_select(0, j) + g_j * x.index_select(0, i)) * slope).sum(1)
-    if not features:
-        return None, g_r
-    return torch.zeros_like(x).index_add_(0, i, g_j * w).index_add_(0, j, g_i * w), g_r
+
+
+@dataclass(frozen=True)
+class TableConvolution:
+    """By the compiled operator that interpolates in a table."""
+
+    filter: FilterTable
+    r: Tensor
+    pairs: HalfList
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return cfconv_table(x, self.r, self.pairs, self.filter.table, self.filter.r_cut)
+
+    def backward(self, g: Tensor, x: Tensor, *, features: bool) -> tuple[Tensor, Tensor]:
+        return torch.ops.icml.cfconv_table_backward(
+            g, x, self.r, *self.pairs.tensors(), self.filter.table, self.filter.r_cut, 0.0
+        )

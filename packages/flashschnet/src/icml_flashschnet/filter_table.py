@@ -80,18 +80,13 @@ class FilterTable(nn.Module):
         """Interpolated filters and the exact slope of the interpolant (1/Å), differentiable in the table."""
         node, t = self._place(r.detach())
         inside = (r.detach() < self.r_cut).to(t.dtype)
+        weights, slopes = hermite_weights(t, self.spacing)
         # The same cubic as a sum over the four entries y0, d0, y1, d1, which one pass gathers.
-        weights = torch.stack(
-            [1 - t**2 * (3 - 2 * t), t * (1 - t) ** 2, t**2 * (3 - 2 * t), t**2 * (t - 1)], dim=1
-        )
-        slopes = torch.stack(
-            [6 * t * (t - 1), (1 - t) * (1 - 3 * t), 6 * t * (1 - t), t * (3 * t - 2)], dim=1
-        )
         entries = 2 * node[:, None] + torch.arange(4, device=r.device)
         flat = self.table.flatten(0, 1)
         return tuple(
             functional.embedding_bag(entries, flat, per_sample_weights=w * inside[:, None], mode="sum")
-            for w in (weights, slopes / self.spacing)
+            for w in (weights, slopes)
         )
 
     def _place(self, r: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,6 +94,22 @@ class FilterTable(nn.Module):
         scaled = r / self.spacing
         node = scaled.detach().long().clamp(0, self.intervals - 1)
         return node, scaled - node
+
+
+def hermite_weights(
+    t: Float[Tensor, " pairs"], spacing: float
+) -> tuple[Float[Tensor, "pairs 4"], Float[Tensor, "pairs 4"]]:
+    """Weights of an interval's entries y0, d0, y1, d1 in the cubic, and in its slope.
+
+    Args:
+        t: place in the interval, 0 to 1.
+        spacing: width of the interval, Å.
+    """
+    rise = t**2 * (3 - 2 * t)
+    steep = 6 * t * (1 - t)
+    values = torch.stack([1 - rise, t * (1 - t) ** 2, rise, t**2 * (t - 1)], dim=1)
+    slopes = torch.stack([-steep, (1 - t) * (1 - 3 * t), steep, t * (3 * t - 2)], dim=1)
+    return values, slopes / spacing
 
 
 def node_table(network: FilterNetwork, intervals: int) -> Float[Tensor, "nodes 2 filters"]:

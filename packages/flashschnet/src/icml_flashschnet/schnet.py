@@ -27,10 +27,9 @@ from torch.nn import functional
 from icml_flashschnet.activation import Activation, activate, activation_backward
 from icml_flashschnet.batching import check_beads, replica_ptr
 from icml_flashschnet.convolution import (
-    Filters,
+    Convolution,
     Kernel,
-    convolve,
-    convolve_backward,
+    convolution,
     pair_distances,
     pair_ends,
     pair_forces,
@@ -38,6 +37,7 @@ from icml_flashschnet.convolution import (
 from icml_flashschnet.filter_network import FilterNetwork
 from icml_flashschnet.filter_table import FilterTable
 from icml_flashschnet.radial import BasisKind, RadialBasis
+from icml_flashschnet.table_training import trainable_convolutions
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class FlashSchNet(nn.Module):
         _check_apart(r, pairs)
         h = self.embedding(types)
         for layer in self.interactions:
-            m = convolve(layer.filter, layer.project(h), r, pairs, kernel=self.kernel)
+            m = convolution(layer.filter, r, pairs, self.kernel)(layer.project(h))
             h = h + layer.update(activate(self.config.activation, layer.mix(m)))
         for linear in self.readout[:-1]:
             h = activate(self.config.activation, linear(h))
@@ -257,7 +257,12 @@ class FlashSchNet(nn.Module):
         ptr = replica_ptr(pos.shape[0], batch, n_replicas, pos.device)
         with torch.no_grad():
             pairs = _pairs(pos, ptr, self.config.r_cut) if nlist is None else nlist
-            return self._evaluate(pos, types, ptr, pairs, self.kernel, equal=batch is None, check=check)
+            r, direction = pair_distances(pos, pairs, kernel=self.kernel)
+            if check:
+                _check_apart(r, pairs)
+            convolutions = [convolution(layer.filter, r, pairs, self.kernel) for layer in self.interactions]
+            energy, g_r = self._evaluate(types, ptr, r, convolutions, equal=batch is None)
+            return energy, pair_forces(g_r, r, direction, pairs, kernel=self.kernel)
 
     def trainable_forces(
         self,
@@ -276,51 +281,44 @@ class FlashSchNet(nn.Module):
         :meth:`energy_forces`.
 
         Args:
-            tables: filters of the layers to use instead of their own, such as differentiable tables of
-                them: evaluating a filter network at a few hundred nodes costs less than at every pair.
+            tables: tables of the layers' filters on one grid, to which the gradient is taken instead of to
+                the filter networks: evaluating a network at a few hundred nodes costs less than at every
+                pair, and the compiled operators apply.
         """
         types = _tiled(types, pos, n_replicas)
         check_beads(pos, types, self.config.n_types, self.dtype)
         ptr = replica_ptr(pos.shape[0], batch, n_replicas, pos.device)
         pos = pos.detach()
         pairs = _pairs(pos, ptr, self.config.r_cut) if nlist is None else nlist
-        return self._evaluate(
-            pos, types, ptr, pairs, "torch", equal=batch is None, check=True, tables=tables, keep=True
-        )
+        r, direction = pair_distances(pos, pairs, kernel="torch")
+        _check_apart(r, pairs)
+        if tables:
+            convolutions = trainable_convolutions(tables, r, pairs)
+        else:
+            convolutions = [convolution(layer.filter, r, pairs, "torch") for layer in self.interactions]
+        energy, g_r = self._evaluate(types, ptr, r, convolutions, equal=batch is None)
+        return energy, pair_forces(g_r, r, direction, pairs, kernel="torch")
 
     def _evaluate(
         self,
-        pos: Tensor,
         types: Tensor,
         ptr: Tensor,
-        pairs: HalfList,
-        kernel: Kernel,
+        r: Tensor,
+        convolutions: Sequence[Convolution],
         *,
         equal: bool,
-        check: bool,
-        tables: Sequence[FilterTable] | None = None,
-        keep: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """One pass forward and one back; ``keep`` computes each filter once, for autograd to record."""
-        sources = tables or [layer.filter for layer in self.interactions]
+        """Energies and dE/dr of every pair, in one pass forward and one back."""
         activation = self.config.activation
-        r, direction = pair_distances(pos, pairs, kernel=kernel)
-        if check:
-            _check_apart(r, pairs)
-
         h = functional.embedding(types, self.embedding.weight)
         projected: list[Tensor] = []
         mixed: list[Tensor] = []
-        filters: list[Filters | None] = [None] * len(self.interactions)
-        for number, layer in enumerate(self.interactions):
+        for number, (layer, convolve) in enumerate(zip(self.interactions, convolutions, strict=True)):
             if number == 0:  # before the first layer, features are functions of the type alone
                 x = functional.embedding(types, self.embedding.weight @ layer.project.weight.T)
             else:
                 x = h @ layer.project.weight.T
-            if keep:
-                filters[number] = sources[number].with_slope(r)
-            m = convolve(sources[number], x, r, pairs, kernel=kernel, known=filters[number])
-            a = activate(activation, torch.addmm(layer.mix.bias, m, layer.mix.weight.T))
+            a = activate(activation, torch.addmm(layer.mix.bias, convolve(x), layer.mix.weight.T))
             h = torch.addmm(h, a, layer.update.weight.T).add_(layer.update.bias)
             projected.append(x)
             mixed.append(a)
@@ -330,27 +328,22 @@ class FlashSchNet(nn.Module):
             outputs.append(h)
         energy = _sum_replicas((h @ self.readout[-1].weight.T).squeeze(1), ptr, equal=equal)
 
-        g = self.readout[-1].weight.expand(pos.shape[0], -1)  # dE/d(last hidden output)
+        g = self.readout[-1].weight.expand(len(types), -1)  # dE/d(last hidden output)
         for linear, output in zip(reversed(self.readout[:-1]), reversed(outputs), strict=True):
             g = activation_backward(activation, g, output) @ linear.weight
         g_r = torch.zeros_like(r)
-        for number in reversed(range(len(self.interactions))):
+        for number in reversed(range(len(convolutions))):
             layer = self.interactions[number]
             g_mix = activation_backward(activation, g @ layer.update.weight, mixed[number])
-            g_x, g_r_layer = convolve_backward(
-                sources[number],
+            g_x, g_r_layer = convolutions[number].backward(
                 g_mix @ layer.mix.weight,
                 projected[number],
-                r,
-                pairs,
-                kernel=kernel,
-                known=filters[number],
                 features=number > 0,  # the first layer's features do not depend on positions
             )
-            g_r += g_r_layer
-            if g_x is not None:
+            g_r = g_r + g_r_layer
+            if number > 0:
                 g = torch.addmm(g, g_x, layer.project.weight)
-        return energy, pair_forces(g_r, r, direction, pairs, kernel=kernel)
+        return energy, g_r
 
 
 def _linear(n_in: int, n_out: int, generator: torch.Generator, *, bias: bool = True) -> nn.Linear:

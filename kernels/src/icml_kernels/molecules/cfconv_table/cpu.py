@@ -86,7 +86,7 @@ def _arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
 
 
 def _grid(x: Tensor, table: Tensor, cutoff: float, r_min: float) -> tuple[np.ndarray, np.floating, ...]:
-    number = np.dtype(str(x.dtype).removeprefix("torch.")).type
+    number = np.float32 if x.dtype == torch.float32 else np.float64
     spacing = (cutoff - r_min) / (table.shape[0] - 1)
     return *_arrays(table.to(x.dtype)), number(cutoff), number(r_min), number(1 / spacing)
 
