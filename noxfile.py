@@ -207,7 +207,7 @@ def wheels(session: nox.Session) -> None:
 
 def _wheel_problems(wheel: Path, member: Member) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
+        names = {name for name in archive.namelist() if not name.endswith("/")}
         metadata = next(n for n in names if n.endswith(".dist-info/METADATA"))
         text = archive.read(metadata).decode()
     packed = {n.removeprefix(f"{member.module}/") for n in names if n.startswith(f"{member.module}/")}

@@ -28,7 +28,7 @@ def everything() -> list:
             options = {"hip": target == GFX942} if name == "cfconv_mlp" else {}
             specializations = module.specializations(**options)
             if target not in (SM_80, SM_90):
-                # These must compile; where registers are not judged, one of each kernel and precision will do.
+                # Where registers are not judged, one of each kernel and precision will do.
                 specializations = {
                     (s.kernel, "*fp64" in s.signature.values()): s for s in specializations
                 }.values()

@@ -25,7 +25,7 @@ def test_right_forces_pass_and_forces_without_the_envelopes_derivative_do_not():
     assert max(gradient_errors(broken, pos, types, directions=10)) > 1e-2
 
 
-def test_leaving_out_the_derivative_changes_nothing_where_there_is_no_envelope_to_derive():
+def test_what_is_left_out_is_the_derivative_of_the_envelope_alone():
     network, (pos, _) = model(filter_cutoff=False), compact_chain(10)
     pos = pos * (4.0 / (pos[:, None] - pos[None]).norm(dim=-1).max())  # every pair well inside the cutoff
     kept = model().interactions[0].filter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,12 +32,13 @@ def radius_pairs(
     padded[:n_pairs] = pairs.int()
     i, j = pairs[:, 0], pairs[:, 1]
     order = torch.argsort(j, stable=True)
-    idx_t, pair_t = torch.zeros(2, size, dtype=torch.int32, device=pos.device).unbind(0)
+    idx_t, pair_t = (torch.zeros(size, dtype=torch.int32, device=pos.device) for _ in range(2))
     idx_t[:n_pairs], pair_t[:n_pairs] = i[order].int(), order.int()
     rows = torch.arange(len(pos) + 1, device=pos.device)
     row_ptr = torch.searchsorted(i.contiguous(), rows).int()
     row_ptr_t = torch.searchsorted(j[order].contiguous(), rows).int()
-    return row_ptr, padded[:, 1].contiguous(), row_ptr_t, idx_t, pair_t, padded[:, 2:].reshape(-1, 3)
+    idx, shift = padded[:, 1].contiguous(), padded[:, 2:].contiguous()
+    return row_ptr, idx, row_ptr_t, idx_t, pair_t, shift if columns == 5 else shift.new_empty(0, 3)
 
 
 def places(n_pairs: int, capacity: int) -> int:
@@ -58,16 +60,11 @@ def _images(x: Tensor, reach: float, cell: Tensor, pbc: Tensor) -> tuple[Tensor,
     periodic = pbc.cpu().numpy()
     lattice_rows = completed_lattice(cell.detach().cpu().double().numpy(), periodic)
     lattice = torch.from_numpy(lattice_rows).to(x.device)
-    wraps = torch.floor(x @ torch.linalg.inv(lattice)) * pbc
+    wraps = torch.floor(x @ torch.linalg.inv(lattice)) * pbc.to(x.device)
     x = x - wraps @ lattice
     # Two wrapped beads lie less than one cell apart along each axis: one image more than the reach spans.
-    images = (torch.from_numpy(heights(lattice_rows)).reciprocal() * reach).floor().long() + 1
-    ranges = [
-        torch.arange(-n, n + 1, device=x.device)
-        if open_or_not
-        else torch.zeros(1, dtype=torch.int64, device=x.device)
-        for n, open_or_not in zip(images.tolist(), periodic.tolist(), strict=True)
-    ]
+    images = np.floor(reach / heights(lattice_rows)).astype(int) + 1
+    ranges = [torch.arange(-n, n + 1, device=x.device) for n in np.where(periodic, images, 0)]
     shift = torch.cartesian_prod(*ranges)
     i, j = torch.triu_indices(len(x), len(x), 0, device=x.device).unbind(0)
     delta = x[j, None] - x[i, None] + (shift.double() @ lattice)
