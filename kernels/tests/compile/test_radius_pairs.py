@@ -1,17 +1,32 @@
-"""The kernels of the neighbour list, compiled for GPUs that need not be there."""
+"""The Triton kernels of the neighbour list, compiled ahead of time without a GPU: they fit, none spills."""
 
 from __future__ import annotations
 
+import importlib
+import os
+
 import pytest
-from icml_kernels.ahead_of_time import SM_80, SM_90, TARGETS, compile_ahead
-from icml_kernels.molecules.radius_pairs.triton import specializations
+from icml_kernels.ahead_of_time import SM_80, SM_90, TARGETS, Specialization, compile_ahead
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter replaces the compiler in this process")
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("what", specializations(), ids=str)
-def test_kernels_compile_and_nothing_is_spilled(what, target):
+def everything() -> list:
+    if INTERPRETED or importlib.util.find_spec("triton") is None:
+        return [pytest.param(None, None, marks=pytest.mark.skip(reason="needs Triton's compiler"))]
+    module = importlib.import_module("icml_kernels.molecules.radius_pairs.triton")
+    return [
+        pytest.param(what, target, id=f"{what}-{target}")
+        for what in module.specializations()
+        for target in TARGETS
+    ]
+
+
+@pytest.mark.parametrize(("what", "target"), everything())
+def test_kernel_fits(what: Specialization, target: str) -> None:
     report = compile_ahead(what, target)
     assert report.shared_bytes <= 1024
     if target in (SM_80, SM_90):
         assert report.spilled_bytes == 0
-        assert report.registers <= 64
+        assert 0 < report.registers <= 64

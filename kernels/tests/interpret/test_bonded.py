@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from icml_kernels import bonded_energy, bonded_energy_forces
 from icml_kernels.molecules.bonded.cases import CASES, arguments
 from icml_kernels.testing import check_route, use_route
 
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1 before Python starts"
+)
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from icml_kernels import baoab_drift, philox_normal
 from icml_kernels.molecules.langevin_baoab.cases import CASES, state, steps
 from icml_kernels.testing import use_route
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1 before Python starts"
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)

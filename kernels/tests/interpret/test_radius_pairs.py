@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from icml_kernels import radius_pairs
 from icml_kernels.molecules.radius_pairs.cases import CASES, rows_of
 from icml_kernels.testing import cast, use_route
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1 before Python starts"
+)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_similarities_are_judged_by_the_threshold():
 
 def test_a_large_similarity_is_read_in_blocks(monkeypatch):
     rng = np.random.default_rng(0)
-    points = rng.normal(size=(3000, 2))
+    points = rng.normal(size=(2100, 2))
     similarity = (points @ points.T).astype(np.float32)
     graph = SignedGraph.from_similarity(similarity, 1.0)
     u, v = np.nonzero(np.triu(similarity >= 1.0, 1))

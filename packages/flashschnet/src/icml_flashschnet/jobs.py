@@ -282,7 +282,7 @@ def demo_model(
     """Make the model that ships with the package from nothing: simulations, prior, training.
 
     Simulates 32 peptides and crambin: the data of the job flashschnet.reference_data at its defaults. Takes
-    about half an hour on one core, two thirds of it for the simulations. Writes the folder data and
+    about half an hour on one core, most of it for the simulations. Writes the folder data and
     model.safetensors.
 
     Args:

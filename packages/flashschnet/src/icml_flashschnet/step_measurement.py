@@ -13,6 +13,7 @@ from typing import Literal
 
 import torch
 from icml_core.errors import NeedsError
+from icml_kernels.molecules.neighbors import HalfList
 from torch import Tensor
 
 from icml_flashschnet.cgschnet_baseline import CGSchNetBaseline, directed_edges
@@ -25,7 +26,7 @@ Route = Literal["fused", "untabulated", "unfused", "baseline"]
 ROUTES: Mapping[Route, str] = {
     "fused": "tabulated filters, compiled kernels over symmetric pairs",
     "untabulated": "filter networks evaluated at every pair, in compiled kernels",
-    "unfused": "tabulated filters, in plain torch",
+    "unfused": "tabulated filters in plain torch, tensors of all pairs in memory, forces by autograd",
     "baseline": "CGSchNet in plain torch: edges, bases, filters, messages in memory, forces by autograd",
 }
 
@@ -65,12 +66,23 @@ class StepCase:
                 edges, baseline = directed_edges(pairs), CGSchNetBaseline(model)
                 return lambda: baseline.energy_forces(pos, types, edges, self.n_replicas)
             network = model if route == "untabulated" else compress(model)[0]
-            network.kernel = "torch" if route == "unfused" else "auto"
+            if route == "unfused":
+                network.kernel = "torch"
+                return lambda: _by_autograd(network, pos, types, self.n_replicas, pairs)
             return lambda: network.energy_forces(
                 pos, types, n_replicas=self.n_replicas, nlist=pairs, check=False
             )
 
         return {route: step(route) for route in routes}
+
+
+def _by_autograd(
+    network: FlashSchNet, pos: Tensor, types: Tensor, n_replicas: int, pairs: HalfList
+) -> tuple[Tensor, Tensor]:
+    pos = pos.detach().requires_grad_()
+    energy = network(pos, types, n_replicas=n_replicas, nlist=pairs)
+    (gradient,) = torch.autograd.grad(energy.sum(), pos)
+    return energy.detach(), gradient.neg_()
 
 
 def time_steps(
