@@ -263,47 +263,59 @@ def test_workers_share_the_cores(deadly):
     assert found["threads-shared"] == [float(max(1, cores() // 2))] * 2
 
 
-def test_dask_survives_killed_workers(deadly):
-    distributed = pytest.importorskip("distributed")
-    scheduler = deadly.work / "scheduler.json"
+def verify_on_dask(deadly, folder):
+    """The report of three measures on a fresh local cluster of two workers; None where it takes too long."""
+    folder.mkdir()
+    scheduler = folder / "scheduler.json"
     environment = deadly.environment() | {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
-    host = ["--host", "127.0.0.1", "--no-dashboard"]
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", *host]
-    services = [
-        subprocess.Popen(
-            [*command, "--scheduler-file", str(scheduler)], env=environment, cwd=deadly.work,
-            stderr=subprocess.DEVNULL, start_new_session=True,
+    host = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(scheduler)]
+    services = []
+
+    def start(*command):
+        services.append(
+            subprocess.Popen(
+                [sys.executable, "-m", *command, *host],
+                env=environment,
+                cwd=folder,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         )
-    ]  # fmt: skip
+
     try:
+        start("distributed.cli.dask_scheduler", "--port", "0")
         deadline = time.monotonic() + 60
         while not scheduler.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
-        services.append(
-            subprocess.Popen(
-                [
-                    sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(scheduler),
-                    "--nworkers", "2", "--nthreads", "1", *host,
-                ],
-                env=environment, cwd=deadly.work, stderr=subprocess.DEVNULL, start_new_session=True,
-            )
-        )  # fmt: skip
+        start("distributed.cli.dask_worker", "--nworkers", "2", "--nthreads", "1")
         address = json.loads(scheduler.read_text())["address"]
-        with distributed.Client(address, set_as_default=False) as client:
-            client.wait_for_workers(2, timeout=60)
-        done = deadly.icml(
-            "verify", "deadly", "--executor", f"dask:{address}", "--json",
-            "--only", "calm", "--only", "dies_once", "--only", "always_dies",
-        )  # fmt: skip
-        found = {claim["id"]: claim for claim in json.loads(done.stdout)["claims"]}
-        assert found["calm"]["values"] == [0.5] * 5
-        assert found["dies_once"]["verdict"] == "holds"
-        assert found["always_dies"]["verdict"] == "error"
-        assert "KilledWorker" in found["always_dies"]["note"]
+        only = [word for name in ("calm", "dies_once", "always_dies") for word in ("--only", name)]
+        words = ["verify", "deadly", "--executor", f"dask:{address}", "--json", "--out", str(folder), *only]
+        return json.loads(deadly.spawn(*words, timeout=90).stdout)
+    except subprocess.TimeoutExpired:
+        return None
     finally:
         for service in services:
             os.killpg(service.pid, signal.SIGKILL)  # the nanny's workers too
             service.wait(30)
+
+
+def test_dask_survives_killed_workers(deadly):
+    pytest.importorskip("distributed")
+    # On a busy machine a nanny now and then fails to bring a killed worker back, and Dask waits for ever:
+    # such a cluster is given up for another.
+    document = None
+    for attempt in range(3):
+        (deadly.work / "marker").unlink(missing_ok=True)
+        document = verify_on_dask(deadly, deadly.work / f"cluster-{attempt}")
+        if document is not None:
+            break
+    assert document is not None
+    found = {claim["id"]: claim for claim in document["claims"]}
+    assert found["calm"]["values"] == [0.5] * 5
+    assert found["dies_once"]["verdict"] == "holds"
+    assert found["always_dies"]["verdict"] == "error"
+    assert "KilledWorker" in found["always_dies"]["note"]
 
 
 @pytest.mark.parametrize(

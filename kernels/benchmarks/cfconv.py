@@ -215,7 +215,8 @@ def main() -> None:
                 beside = ", ".join(f"{name[7:]} {ratio:.1f}x" for name, ratio in ratios.items())
                 print(
                     f"{case:44} {n_pairs:7} pairs {1e3 * seconds[ours]:8.2f} ms "
-                    f"{1e9 * seconds[ours] / n_pairs:6.0f} ns a pair {memory[ours] / 2**20:6.1f} MiB; torch: {beside}"
+                    f"{1e9 * seconds[ours] / n_pairs:6.0f} ns a pair {memory[ours] / 2**20:6.1f} MiB; "
+                    f"torch: {beside}"
                 )
     environment = {
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""The contracts of the components, light imports, and every measure of the claims at the scale of a smoke test."""
+"""Contracts of the components, light imports, and every measure of the claims at the smoke scale."""
 
 from icml_core.testing import check_plugin
 
