@@ -1,5 +1,6 @@
 """What the workspace promises about members: an edited one is rebuilt, an undeclared sibling is not there."""
 
+import os
 import shutil
 import subprocess
 
@@ -48,7 +49,9 @@ def sync(workspace):
     uv = shutil.which("uv")
     assert uv is not None
     command = [uv, "sync", "-q", "--package", "icml-probe", "--no-editable"]
-    done = subprocess.run(command, cwd=workspace, capture_output=True, text=True)
+    # Without the variables by which a session points uv at its own environment.
+    env = {k: v for k, v in os.environ.items() if k != "VIRTUAL_ENV" and not k.startswith("UV_P")}
+    done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
 
 

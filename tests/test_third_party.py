@@ -15,7 +15,7 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elsewhere")
     uv = shutil.which("uv")
     assert uv is not None
-    subprocess.run([uv, "venv", "-q", "env"], cwd=folder, check=True)
+    subprocess.run([uv, "venv", "-q", "--no-project", "env"], cwd=folder, check=True)
     install = [uv, "pip", "install", "-q", "--python", "env"]
     subprocess.run([*install, f"{ROOT / 'core'}[verify]", "pytest"], cwd=folder, check=True)
     script = folder / "env" / "bin" / "icml"
