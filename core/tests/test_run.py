@@ -12,6 +12,11 @@ from icml_core import Run
 from icml_core.run import read_record, write_atomically
 
 
+def heed_interrupts():
+    """In a child: what a shell starts in the background ignores SIGINT, and so would its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def read(path):
     return json.loads(path.read_text())
 
@@ -179,6 +184,7 @@ def test_an_interrupt_leaves_a_valid_run_that_can_be_resumed(good, sign):
         cwd=good.work,
         env=good.environment(),
         stderr=subprocess.PIPE,
+        preexec_fn=heed_interrupts,
         text=True,
     )
     metrics = good.work / "r" / "metrics.jsonl"

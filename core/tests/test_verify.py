@@ -9,6 +9,12 @@ import time
 
 import pytest
 
+
+def heed_interrupts():
+    """In a child: what a shell starts in the background ignores SIGINT, and so would its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 DEADLY = """
 from icml_core import ClaimSuite, Run
 suite = ClaimSuite("deadly")
@@ -223,7 +229,7 @@ def test_an_interrupt_keeps_what_was_measured(site, executor):
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "icml_core", "verify", "slow", "--out", "r", "--executor", executor],
-        cwd=site.work, env=site.environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        cwd=site.work, env=site.environment(), stderr=subprocess.PIPE, preexec_fn=heed_interrupts, stdout=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
     kept = site.work / "r" / "slow" / "measures" / "slow"
