@@ -229,8 +229,8 @@ def test_an_interrupt_keeps_what_was_measured(site, executor):
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "icml_core", "verify", "slow", "--out", "r", "--executor", executor],
-        cwd=site.work, env=site.environment(), stderr=subprocess.PIPE, preexec_fn=heed_interrupts, stdout=subprocess.PIPE, text=True,
-        start_new_session=True,
+        cwd=site.work, env=site.environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        preexec_fn=heed_interrupts, start_new_session=True,
     )  # fmt: skip
     kept = site.work / "r" / "slow" / "measures" / "slow"
     deadline = time.monotonic() + 60
