@@ -28,14 +28,14 @@ def run(code: str, **environment: str | None) -> subprocess.CompletedProcess[str
     )
 
 
-def succeed(code: str, **environment: str | None) -> str:
+def check_succeeds(code: str, **environment: str | None) -> str:
     done = run(code, **environment)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
 
 def test_import_loads_nothing_heavy():
-    succeed(
+    check_succeeds(
         "import sys, icml_kernels; dir(icml_kernels)\n"
         "heavy = {'torch', 'numba', 'numpy', 'triton', 'jaxtyping'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
@@ -45,7 +45,7 @@ def test_import_loads_nothing_heavy():
 
 def test_neither_names_nor_calls_nor_derivatives_load_more_than_they_use():
     """Least of all ``torch._dynamo``, which takes longer to import than torch."""
-    succeed(
+    check_succeeds(
         "import sys\nfrom icml_kernels import cfconv_table, cfconv_mlp, pair_geometry, segment_sum_csr\n"
         "heavy = {'numba', 'triton', 'torch._dynamo'} & set(sys.modules)\nassert not heavy, heavy\n"
         + SUM
@@ -55,7 +55,7 @@ def test_neither_names_nor_calls_nor_derivatives_load_more_than_they_use():
 
 
 def test_runs_without_numba_and_triton_and_says_so_once():
-    stderr = succeed("import sys; sys.modules['triton'] = sys.modules['numba'] = None\n" + SUM + SUM)
+    stderr = check_succeeds("import sys; sys.modules['triton'] = sys.modules['numba'] = None\n" + SUM + SUM)
     assert stderr.count("numba cannot be imported") == 1
     assert stderr.count("runs plain torch") == 1
 
@@ -101,12 +101,12 @@ def test_read_only_install_without_home_compiles_into_a_temporary_directory(tmp_
     }
     before = files_in(copy)
     here = f"import icml_kernels; assert icml_kernels.__file__.startswith({str(copy)!r})\n"
-    succeed(here + SUM, **environment)
+    check_succeeds(here + SUM, **environment)
     # The superuser may write anywhere, so that what counts is that nothing was written.
     assert files_in(copy) == before
     cached = files_in(temporary)
     assert any(p.suffix == ".nbi" for p in cached)
-    succeed(here + SUM, **environment)
+    check_succeeds(here + SUM, **environment)
     assert {p for p in files_in(temporary) if p.suffix == ".nbc"} == {p for p in cached if p.suffix == ".nbc"}
     for path in [copy, *copy.rglob("*")]:
         path.chmod(0o755)
