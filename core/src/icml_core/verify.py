@@ -70,12 +70,18 @@ def verify_plugins(request: Request, *, announce: bool = True) -> list[Report]:
         directory = _directory(request, plugin)
         paths = write_reports(report, directory)
         if folder is not None:
-            write_json(folder / f"{plugin.name}.json", report.document())
+            write_json(folder / f"{plugin.name}.json", _public(report.document()))
         if announce:
             print(report.text())
             print(f"report: {paths[0]}\n")
         reports.append(report)
     return reports
+
+
+def _public(document: dict[str, Any]) -> dict[str, Any]:
+    """The document without what concerns one machine's owner only: its name and the command's paths."""
+    kept = {k: v for k, v in document["environment"].items() if k not in ("host", "command")}
+    return document | {"environment": kept}
 
 
 def _verify(plugin: Plugin, suite: ClaimSuite, request: Request) -> Report | None:
