@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -269,54 +271,54 @@ def test_workers_share_the_cores(deadly):
     assert found["threads-shared"] == [float(max(1, cores() // 2))] * 2
 
 
-def verify_on_dask(deadly, folder):
-    """The report of three measures on a fresh local cluster of two workers; None where it takes too long."""
-    folder.mkdir()
-    scheduler = folder / "scheduler.json"
-    environment = deadly.environment() | {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
-    host = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(scheduler)]
-    services = []
+@contextmanager
+def dask_cluster(environment, folder):
+    """Address of a scheduler with two workers, each brought back when it dies.
+
+    Dask's own nannies, which do the same, now and then wait for ever on a busy machine.
+    """
+    file = folder / "scheduler.json"
+    ended = threading.Event()
 
     def start(*command):
-        services.append(
-            subprocess.Popen(
-                [sys.executable, "-m", *command, *host],
-                env=environment,
-                cwd=folder,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        host = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
+        return subprocess.Popen(
+            [sys.executable, "-m", *command, *host], env=environment, cwd=folder, stderr=subprocess.DEVNULL
         )
 
+    def keep_a_worker():
+        while not ended.is_set():
+            worker = start("distributed.cli.dask_worker", "--no-nanny", "--nthreads", "1")
+            while worker.poll() is None and not ended.wait(0.05):
+                pass
+            worker.kill()
+            worker.wait(30)
+
+    scheduler = start("distributed.cli.dask_scheduler", "--port", "0")
+    keepers = [threading.Thread(target=keep_a_worker) for _ in range(2)]
     try:
-        start("distributed.cli.dask_scheduler", "--port", "0")
         deadline = time.monotonic() + 60
-        while not scheduler.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        start("distributed.cli.dask_worker", "--nworkers", "2", "--nthreads", "1")
-        address = json.loads(scheduler.read_text())["address"]
-        only = [word for name in ("calm", "dies_once", "always_dies") for word in ("--only", name)]
-        words = ["verify", "deadly", "--executor", f"dask:{address}", "--json", "--out", str(folder), *only]
-        return json.loads(deadly.spawn(*words, timeout=90).stdout)
-    except subprocess.TimeoutExpired:
-        return None
+        while not file.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for keeper in keepers:
+            keeper.start()
+        yield json.loads(file.read_text())["address"]
     finally:
-        for service in services:
-            os.killpg(service.pid, signal.SIGKILL)  # the nanny's workers too
-            service.wait(30)
+        ended.set()
+        for keeper in keepers:
+            if keeper.is_alive():
+                keeper.join()
+        scheduler.kill()
+        scheduler.wait(30)
 
 
 def test_dask_survives_killed_workers(deadly):
     pytest.importorskip("distributed")
-    # On a busy machine a nanny now and then fails to bring a killed worker back, and Dask waits for ever:
-    # such a cluster is given up for another.
-    document = None
-    for attempt in range(3):
-        (deadly.work / "marker").unlink(missing_ok=True)
-        document = verify_on_dask(deadly, deadly.work / f"cluster-{attempt}")
-        if document is not None:
-            break
-    assert document is not None
+    environment = deadly.environment() | {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
+    only = [word for name in ("calm", "dies_once", "always_dies") for word in ("--only", name)]
+    with dask_cluster(environment, deadly.work) as address:
+        words = ["verify", "deadly", "--executor", f"dask:{address}", "--json", *only]
+        document = json.loads(deadly.spawn(*words, timeout=120).stdout)
     found = {claim["id"]: claim for claim in document["claims"]}
     assert found["calm"]["values"] == [0.5] * 5
     assert found["dies_once"]["verdict"] == "holds"

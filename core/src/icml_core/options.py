@@ -7,13 +7,15 @@ values to a configuration.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import re
 import tomllib
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
+from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any
@@ -24,6 +26,7 @@ from icml_core.run import _plain
 
 RESERVED = ("out", "seed", "device", "config", "resume", "force")
 _OF_THE_RUN = ("seed", "device")  # reserved options that belong to the effective configuration
+_DECLARED = "__icml_declared__"
 NONE_KEY = "none"  # TOML has no null: this key lists the options that are None
 
 
@@ -107,7 +110,8 @@ def parse(
         configs.insert(-1, Dict(data, source=source, use_commands_as_keys=False))
 
     signature = inspect.Signature(
-        [_with_none_flag(p, Parameter) for p in parameters] + _reserved_parameters(Parameter)
+        [_with_none_flag(_with_own_defaults(p), Parameter) for p in parameters]
+        + _reserved_parameters(Parameter)
     )
     received: dict[str, Any] = {}
 
@@ -129,7 +133,7 @@ def parse(
         app(list(tokens), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise UserError(" ".join(str(error).split())) from error
-    received = nulls | received
+    received = nulls | {name: _as_declared(value) for name, value in received.items()}
     defaults = {p.name: p.default for p in signature.parameters.values() if p.default is not p.empty}
     values = defaults | received
     reserved = {name: values.pop(name) for name in RESERVED}
@@ -286,6 +290,59 @@ def _with_none_flag(parameter: inspect.Parameter, annotate: Any) -> inspect.Para
     if not optional or parameter.default in (None, parameter.empty):
         return parameter
     return parameter.replace(annotation=Annotated[parameter.annotation, annotate(negative_none="none-")])
+
+
+def _with_own_defaults(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A dataclass whose default is an instance: its fields default to that instance's, not to the class's.
+
+    Otherwise to set one field on the command line would reset all the others.
+    """
+    if not is_dataclass(parameter.default) or isinstance(parameter.default, type):
+        return parameter
+    kind = type(parameter.default)
+    hint = parameter.annotation
+    if kind is not hint and kind not in typing.get_args(hint):
+        return parameter
+    own = _defaulting_to(parameter.default)
+    if hint is kind:
+        return parameter.replace(annotation=own)
+    alternatives = tuple(own if a is kind else a for a in typing.get_args(hint))
+    return parameter.replace(annotation=typing.Union[alternatives])  # noqa: UP007
+
+
+def _defaulting_to(instance: Any) -> type:
+    """A dataclass like that of ``instance``, whose fields default to those of ``instance``."""
+    kind = type(instance)
+    hints = typing.get_type_hints(kind, include_extras=True)
+    members = []
+    for member in fields(kind):
+        if not member.init:
+            continue
+        value = getattr(instance, member.name)
+        hint = hints[member.name]
+        if is_dataclass(value) and not isinstance(value, type) and hint is type(value):
+            hint = own = _defaulting_to(value)
+            default = field(default_factory=own)
+        elif value.__hash__ is None:
+            default = field(default_factory=partial(copy.copy, value))
+        else:
+            default = field(default=value)
+        members.append((member.name, hint, default))
+    namespace = {"__doc__": kind.__doc__, _DECLARED: kind}
+    own = make_dataclass(kind.__name__, members, kw_only=True, namespace=namespace)
+    own.__module__ = kind.__module__
+    return own
+
+
+def _as_declared(value: Any) -> Any:
+    """A value of a class that :func:`_defaulting_to` made, as the class that the job declares."""
+    kind = getattr(type(value), _DECLARED, None)
+    if kind is None:
+        return value
+    try:
+        return kind(**{f.name: _as_declared(getattr(value, f.name)) for f in fields(value)})
+    except (TypeError, ValueError) as error:  # from __post_init__
+        raise UserError(f"{kind.__name__}: {error}") from error
 
 
 def _reserved_parameters(annotate: Any) -> list[inspect.Parameter]:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib import util
 from pathlib import Path
+from typing import Any
 
 from icml_core.claims import Claim, ClaimSuite, Scale
 from icml_core.errors import NeedsError, UnknownNameError, UserError, install_command
