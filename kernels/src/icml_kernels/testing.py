@@ -68,6 +68,11 @@ def cast(arguments: Arguments, dtype: torch.dtype) -> Arguments:
     return tuple(a.to(dtype) if _is_float(a) else a for a in arguments)
 
 
+def move(arguments: Arguments, device: str) -> Arguments:
+    """The arguments with every tensor, and whatever else has a ``to``, on another device."""
+    return tuple(a.to(device) if hasattr(a, "to") else a for a in arguments)
+
+
 def derivatives(function: Function, arguments: Arguments, order: int = 2) -> list[Tensor]:
     """Value, gradients by every floating argument, gradients of those: of contractions with fixed tensors."""
     inputs = [a.detach().requires_grad_() if _is_float(a) else a for a in arguments]
@@ -92,6 +97,7 @@ def check_route(
     *,
     route: str = "auto",
     dtype: torch.dtype = torch.float64,
+    device: str = "cpu",
     order: int = 2,
     tolerance: float | None = None,
 ) -> None:
@@ -102,6 +108,7 @@ def check_route(
         arguments: of a case.
         route: one of ``dispatch.ROUTES``.
         dtype: precision under the route.
+        device: where the route runs; the reference runs on the CPU.
         order: highest derivative.
         tolerance: largest difference allowed, relative to the largest entry of each tensor; 1e-11 in
             float64 and 2e-5 in float32 by default.
@@ -115,7 +122,7 @@ def check_route(
     with use_route("reference"):
         expected = derivatives(function, cast(rounded, torch.float64), order)
     with use_route(route):
-        actual = derivatives(function, rounded, order)
+        actual = [t.cpu() for t in derivatives(function, move(rounded, device), order)]
     assert len(actual) == len(expected)
     for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
         assert (a.dtype, a.shape) == (dtype, e.shape)

@@ -26,15 +26,46 @@ def envelope(r: Tensor, cutoff: float) -> tuple[Tensor, Tensor]:
     return c, torch.where(beyond, 0, torch.sin(phase) * (-0.5 * math.pi / cutoff))
 
 
-def activate(a: Tensor, activation: str) -> tuple[Tensor, Tensor]:
-    """The activation and its derivative: tanh, or ssp = softplus - log 2."""
-    if activation == "tanh":
-        q = torch.tanh(a)
-        return q, 1 - q * q
-    return torch.nn.functional.softplus(a) - LOG_2, torch.sigmoid(a)
+def gaussian(offset: Tensor, widths: Tensor) -> Tensor:
+    """exp(-widths offset^2), but never less than a negligible 1e-28 (1e-230 in float64).
+
+    Subnormal numbers make exponentials forty times slower on CPUs, and the product of matrices that
+    follows ten times.
+    """
+    exponent = -widths * offset**2
+    return torch.exp(exponent.clamp_min(0.75 * math.log(torch.finfo(exponent.dtype).tiny)))
 
 
-def _network(
+def activate(a: Tensor, activation: str) -> Tensor:
+    """tanh, or ssp = softplus - log 2."""
+    return torch.tanh(a) if activation == "tanh" else torch.nn.functional.softplus(a) - LOG_2
+
+
+def activation_slope(a: Tensor, q: Tensor, activation: str) -> Tensor:
+    """Derivative of the activation where its value is q."""
+    return 1 - q * q if activation == "tanh" else torch.sigmoid(a)
+
+
+def envelopes(
+    r: Tensor, cutoff: float, basis_envelope: bool, filter_envelope: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Factors of the basis and of the filter, each before its derivative, as [distances, 1]."""
+    c, dc = (t[:, None] for t in envelope(r, cutoff))
+    zero = torch.zeros_like(c)
+    inside = (~(r >= cutoff)).to(r.dtype)[:, None]
+    of_basis = (c, dc) if basis_envelope else (torch.ones_like(c), zero)
+    return *of_basis, *((c, dc) if filter_envelope else (inside, zero))
+
+
+def argument(r: Tensor, basis: str, alpha: float, origin: float) -> tuple[Tensor, Tensor]:
+    """z of the basis and z', [distances, 1] each."""
+    if basis == "expnorm":
+        z = torch.exp(alpha * (r - origin))[:, None]
+        return z, alpha * z
+    return r[:, None], torch.ones_like(r)[:, None]
+
+
+def filters(
     r: Tensor,
     w1: Tensor,
     b1: Tensor,
@@ -49,29 +80,12 @@ def _network(
     activation: str,
     basis_envelope: bool,
     filter_envelope: bool,
-) -> tuple[Tensor, ...]:
-    c, dc = envelope(r, cutoff)
-    inside = (~(r >= cutoff)).to(r.dtype)
-    one, zero = torch.ones_like(c), torch.zeros_like(c)
-    cb, dcb = (c, dc) if basis_envelope else (one, zero)
-    cf, dcf = (c, dc) if filter_envelope else (inside, zero)
-    if basis == "expnorm":
-        z = torch.exp(alpha * (r - origin))
-        dz = alpha * z
-    else:
-        z, dz = r, one
-    offset = z[:, None] - centers
-    gaussians = torch.exp(-widths * offset**2)
-    e = gaussians * cb[:, None]
-    de = -2 * widths * offset * dz[:, None] * e + gaussians * dcb[:, None]
-    q, dq = activate(e @ w1.T + b1, activation)
-    return e, de, offset, q, dq, q @ w2.T + b2, cf, dcf
-
-
-def filters(r: Tensor, *weights_and_options: Any) -> tuple[Tensor, Tensor]:
-    """f and C of W = C f, for the arguments of ``forward`` from w1 on."""
-    *_, f, cf, _ = _network(r, *weights_and_options)
-    return f, cf
+) -> Tensor:
+    """W(r), [distances, filters]."""
+    cb, _, cf, _ = envelopes(r, cutoff, basis_envelope, filter_envelope)
+    z, _ = argument(r, basis, alpha, origin)
+    hidden = activate((gaussian(z - centers, widths) * cb) @ w1.T + b1, activation)
+    return (hidden @ w2.T + b2) * cf
 
 
 def network_backward(
@@ -83,26 +97,38 @@ def network_backward(
     b2: Tensor,
     centers: Tensor,
     widths: Tensor,
-    *options: Any,
+    cutoff: float,
+    basis: str,
+    alpha: float,
+    origin: float,
+    activation: str,
+    basis_envelope: bool,
+    filter_envelope: bool,
+    by_weights: bool,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """W, and the gradients by r and by the six weights for a given gradient by W.
 
-    The last of ``options``, after those of ``forward``, says whether the weights' gradients are asked
-    for; the tuple is empty otherwise.
+    The tuple of the weights' gradients is empty unless ``by_weights``.
     """
-    *options, by_weights = options
-    e, de, offset, q, dq, f, cf, dcf = _network(r, w1, b1, w2, b2, centers, widths, *options)
-    by_f = by_filter * cf[:, None]
-    by_a = (by_f @ w2) * dq
+    cb, dcb, cf, dcf = envelopes(r, cutoff, basis_envelope, filter_envelope)
+    z, dz = argument(r, basis, alpha, origin)
+    offset = z - centers
+    gaussians = gaussian(offset, widths)
+    e = gaussians * cb
+    a = e @ w1.T + b1
+    q = activate(a, activation)
+    f = q @ w2.T + b2
+    by_f = by_filter * cf
+    by_a = (by_f @ w2) * activation_slope(a, q, activation)
     by_e = by_a @ w1
-    gr = (by_e * de).sum(1) + (by_filter * f).sum(1) * dcf
-    w = f * cf[:, None]
+    de = gaussians * dcb - 2 * dz * offset * widths * e
+    gr = (by_e * de).sum(1) + (by_filter * f * dcf).sum(1)
     if not by_weights:
-        return w, gr, ()
+        return f * cf, gr, ()
     by_exponent = by_e * e
     gcenters = (2 * widths * offset * by_exponent).sum(0)
     gwidths = -(offset**2 * by_exponent).sum(0)
-    return w, gr, (by_a.T @ e, by_a.sum(0), by_f.T @ q, by_f.sum(0), gcenters, gwidths)
+    return f * cf, gr, (by_a.T @ e, by_a.sum(0), by_f.T @ q, by_f.sum(0), gcenters, gwidths)
 
 
 def filter_derivatives(
@@ -122,24 +148,26 @@ def filter_derivatives(
     filter_envelope: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """W(r), W'(r) and W''(r), [distances, filters] each, by the chain rule through the network."""
-    weights = (w1, b1, w2, b2, centers, widths)
-    options = (cutoff, basis, alpha, origin, activation, basis_envelope, filter_envelope)
-    _, de, offset, q, dq, f, cf, dcf = _network(r, *weights, *options)
-    c, dc = envelope(r, cutoff)
-    ddc = torch.where(r >= cutoff, 0, (0.5 - c) * (math.pi / cutoff) ** 2)
-    cb, dcb, ddcb = (c, dc, ddc) if basis_envelope else (torch.ones_like(c), *[torch.zeros_like(c)] * 2)
-    ddcf = ddc if filter_envelope else torch.zeros_like(c)
-    dz = (alpha * torch.exp(alpha * (r - origin)) if basis == "expnorm" else torch.ones_like(r))[:, None]
+    cb, dcb, cf, dcf = envelopes(r, cutoff, basis_envelope, filter_envelope)
+    curved = ((0.5 - envelope(r, cutoff)[0]) * (math.pi / cutoff) ** 2)[:, None]
+    ddc = torch.where((r >= cutoff)[:, None], 0, curved)
+    ddcb, ddcf = ddc * float(basis_envelope), ddc * float(filter_envelope)
+    z, dz = argument(r, basis, alpha, origin)
     ddz = alpha * dz if basis == "expnorm" else torch.zeros_like(dz)
-    gaussians = torch.exp(-widths * offset**2)
+    offset = z - centers
+    gaussians = gaussian(offset, widths)
     slope = -2 * widths * offset * dz
     curvature = slope**2 - 2 * widths * (dz**2 + offset * ddz)
-    dde = gaussians * (curvature * cb[:, None] + 2 * slope * dcb[:, None] + ddcb[:, None])
-    da, dda = de @ w1.T, dde @ w1.T
+    e = gaussians * cb
+    de = gaussians * (slope * cb + dcb)
+    dde = gaussians * (curvature * cb + 2 * slope * dcb + ddcb)
+    a, da, dda = e @ w1.T + b1, de @ w1.T, dde @ w1.T
+    q = activate(a, activation)
+    dq = activation_slope(a, q, activation)
     ddq = -2 * q * dq if activation == "tanh" else dq * (1 - dq)
+    f = q @ w2.T + b2
     df = (dq * da) @ w2.T
     ddf = (ddq * da**2 + dq * dda) @ w2.T
-    cf, dcf, ddcf = cf[:, None], dcf[:, None], ddcf[:, None]
     return f * cf, df * cf + f * dcf, ddf * cf + 2 * df * dcf + f * ddcf
 
 
@@ -199,8 +227,7 @@ def forward(
     """out_i = sum over the partners j of x_j W(r_ij)."""
     i, j, r = _ends(r, ptr, idx, cutoff)
     options = (cutoff, basis, alpha, origin, activation, basis_envelope, filter_envelope)
-    f, cf = filters(r, w1, b1, w2, b2, centers, widths, *options)
-    return _convolve(f * cf[:, None], x, i, j)
+    return _convolve(filters(r, w1, b1, w2, b2, centers, widths, *options), x, i, j)
 
 
 def backward(

@@ -1,0 +1,55 @@
+"""The compiled Triton kernels of the pair operators on a device, against the definitions on the CPU."""
+
+from __future__ import annotations
+
+import icml_kernels
+import pytest
+import torch
+from icml_kernels.molecules.cfconv_mlp import cases as mlp
+from icml_kernels.molecules.cfconv_table import cases as table
+from icml_kernels.molecules.pair_geometry import cases as geometry
+from icml_kernels.molecules.segment_sum_csr import cases as segments
+from icml_kernels.testing import Case, cast, check_route, derivatives, move
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA or ROCm device"),
+]
+
+
+def filter_network(x, r, pairs, w1, b1, w2, b2, centers, widths, **options):
+    return icml_kernels.cfconv_mlp(
+        x, r, pairs, w1, b1, w2, b2, centers=centers, widths=widths, cutoff=mlp.CUTOFF, **options
+    )
+
+
+EVERY = [
+    (function, case)
+    for function, module in (
+        (icml_kernels.cfconv_table, table),
+        (filter_network, mlp),
+        (icml_kernels.pair_geometry, geometry),
+        (icml_kernels.segment_sum_csr, segments),
+    )
+    for case in module.CASES
+]
+
+
+def label(value: object) -> str:
+    return value.name if isinstance(value, Case) else getattr(value, "__name__", str(value))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize(("function", "case"), EVERY, ids=label)
+def test_kernel_equals_the_definition(function, case, dtype):
+    check_route(case.bind(function), case.arguments(), dtype=dtype, device="cuda")
+
+
+def test_two_runs_have_the_same_bits():
+    inputs = move(cast(table.arguments((40, 30), 128), torch.float32), "cuda")
+    x, r, pairs, *rest = inputs
+    runs = [
+        derivatives(lambda x, r: icml_kernels.cfconv_table(x, r, pairs, *rest), (x, r), order=1)
+        for _ in range(2)
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
