@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icml_flashschnet.activation import Activation, activate, activation_slope
+from icml_flashschnet.layers import linear
 from icml_flashschnet.radial import RadialBasis, cosine_cutoff, cosine_cutoff_slope
 
 
@@ -38,11 +39,8 @@ class FilterNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.basis, self.activation, self.envelope = basis, activation, envelope
-        self.inner = nn.utils.skip_init(nn.Linear, basis.n_rbf, n_filters)
-        self.outer = nn.utils.skip_init(nn.Linear, n_filters, n_filters, bias=False)
-        nn.init.xavier_uniform_(self.inner.weight, generator=generator)
-        nn.init.zeros_(self.inner.bias)
-        nn.init.xavier_uniform_(self.outer.weight, generator=generator)
+        self.inner = linear(basis.n_rbf, n_filters, generator)
+        self.outer = linear(n_filters, n_filters, generator, bias=False)
 
     def forward(self, r: Float[Tensor, " pairs"]) -> Float[Tensor, "pairs filters"]:
         """Filters at distances ``r`` (Å), differentiable to any order."""

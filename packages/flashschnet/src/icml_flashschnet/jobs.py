@@ -85,16 +85,14 @@ class Peptides:
 
 DEMO_NETWORK = Network(hidden=64, filters=64, n_rbf=32, layers=2, r_cut=12.0, out=(64,))
 DEMO_TRAINING = Training(
-    epochs=8,
+    epochs=12,
     batch_size=32,
     learning_rate=2e-3,
     weight_decay=0.0,
     schedule="cosine",
-    ema=0.99,
     patience=0,
-    chunk=64,
 )
-DEMO_EVERY = 4
+DEMO_EVERY = 1
 
 
 @resumable(may_change=("steps",))

@@ -36,6 +36,7 @@ from icml_flashschnet.convolution import (
 )
 from icml_flashschnet.filter_network import FilterNetwork
 from icml_flashschnet.filter_table import FilterTable
+from icml_flashschnet.layers import embedding, linear
 from icml_flashschnet.radial import BasisKind, RadialBasis
 from icml_flashschnet.table_training import trainable_convolutions
 
@@ -106,7 +107,7 @@ class Interaction(nn.Module):
     def __init__(self, config: SchNetConfig, generator: torch.Generator) -> None:
         super().__init__()
         basis = RadialBasis(config.rbf, config.n_rbf, config.r_cut, config.rbf_cutoff)
-        self.project = _linear(config.hidden, config.filters, generator, bias=False)
+        self.project = linear(config.hidden, config.filters, generator, bias=False)
         self.filter = FilterNetwork(
             basis,
             config.filters,
@@ -114,8 +115,8 @@ class Interaction(nn.Module):
             envelope=config.filter_cutoff,
             generator=generator,
         )
-        self.mix = _linear(config.filters, config.hidden, generator)
-        self.update = _linear(config.hidden, config.hidden, generator)
+        self.mix = linear(config.filters, config.hidden, generator)
+        self.update = linear(config.hidden, config.hidden, generator)
 
 
 class FlashSchNet(nn.Module):
@@ -143,13 +144,12 @@ class FlashSchNet(nn.Module):
         generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
         self.config = config
         self.kernel = kernel
-        self.embedding = nn.utils.skip_init(nn.Embedding, config.n_types, config.hidden)
-        nn.init.normal_(self.embedding.weight, generator=generator)
+        self.embedding = embedding(config.n_types, config.hidden, generator)
         self.interactions = nn.ModuleList(Interaction(config, generator) for _ in range(config.layers))
         widths = (config.hidden, *config.out)
         self.readout = nn.ModuleList(
-            [_linear(a, b, generator) for a, b in pairwise(widths)]
-            + [_linear(widths[-1], 1, generator, bias=False)]
+            [linear(a, b, generator) for a, b in pairwise(widths)]
+            + [linear(widths[-1], 1, generator, bias=False)]
         )
 
     @property
@@ -216,8 +216,8 @@ class FlashSchNet(nn.Module):
         for layer in self.interactions:
             m = convolution(layer.filter, r, pairs, self.kernel)(layer.project(h))
             h = h + layer.update(activate(self.config.activation, layer.mix(m)))
-        for linear in self.readout[:-1]:
-            h = activate(self.config.activation, linear(h))
+        for layer in self.readout[:-1]:
+            h = activate(self.config.activation, layer(h))
         return _sum_replicas(self.readout[-1](h).squeeze(1), ptr, equal=batch is None)
 
     def energy_forces(
@@ -323,14 +323,14 @@ class FlashSchNet(nn.Module):
             projected.append(x)
             mixed.append(a)
         outputs: list[Tensor] = []
-        for linear in self.readout[:-1]:
-            h = activate(activation, torch.addmm(linear.bias, h, linear.weight.T))
+        for layer in self.readout[:-1]:
+            h = activate(activation, torch.addmm(layer.bias, h, layer.weight.T))
             outputs.append(h)
         energy = _sum_replicas((h @ self.readout[-1].weight.T).squeeze(1), ptr, equal=equal)
 
         g = self.readout[-1].weight.expand(len(types), -1)  # dE/d(last hidden output)
-        for linear, output in zip(reversed(self.readout[:-1]), reversed(outputs), strict=True):
-            g = activation_backward(activation, g, output) @ linear.weight
+        for layer, output in zip(reversed(self.readout[:-1]), reversed(outputs), strict=True):
+            g = activation_backward(activation, g, output) @ layer.weight
         g_r = torch.zeros_like(r)
         for number in reversed(range(len(convolutions))):
             layer = self.interactions[number]
@@ -344,14 +344,6 @@ class FlashSchNet(nn.Module):
             if number > 0:
                 g = torch.addmm(g, g_x, layer.project.weight)
         return energy, g_r
-
-
-def _linear(n_in: int, n_out: int, generator: torch.Generator, *, bias: bool = True) -> nn.Linear:
-    linear = nn.utils.skip_init(nn.Linear, n_in, n_out, bias=bias)
-    nn.init.xavier_uniform_(linear.weight, generator=generator)
-    if bias:
-        nn.init.zeros_(linear.bias)
-    return linear
 
 
 def _tiled(types: Tensor, pos: Tensor, n_replicas: int | None) -> Tensor:
