@@ -265,12 +265,16 @@ def verify(session: nox.Session, dist: str) -> None:
 @nox.session(default=False)
 @nox.parametrize("dist", [m.slug for m in MEMBERS], ids=[m.slug for m in MEMBERS])
 def bench(session: nox.Session, dist: str) -> None:
-    """Run a distribution's benchmarks beside its peers, in an environment that has them."""
+    """Run a distribution's benchmarks beside its peers, in an environment that has them.
+
+    Peers come without their dependencies, which would replace versions that are measured; what a peer does
+    need is listed beside it.
+    """
     member = next(m for m in MEMBERS if m.slug == dist)
     folder = member.folder / "benchmarks"
     sync(session, "--package", member.name, "--group", "test", "--all-extras", "--no-editable")
     if (folder / "requirements.txt").is_file():
-        session.install("-r", str(folder / "requirements.txt"))
+        session.install("--no-deps", "-r", str(folder / "requirements.txt"))
     for script in sorted(folder.glob("*.py")):
         session.run("python", str(script), *session.posargs, env=QUIET)
 

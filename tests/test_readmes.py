@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from icml_core import Registry
-from icml_core.cli import app
+from icml_core.commands import app
 from icml_core.execution import load_job
 from icml_core.options import HelpShown, parse
 

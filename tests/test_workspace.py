@@ -53,6 +53,12 @@ def test_json_output_is_one_document(arguments, tmp_path):
     assert done.returncode == 0, done.stdout[-2000:]
 
 
+def test_the_doctor_names_the_route_of_each_device(tmp_path):
+    kernels = json.loads(icml("doctor", "--json", cwd=tmp_path).stdout)["kernels"]
+    assert kernels["cpu"].startswith("numba ")
+    assert kernels["cuda"]
+
+
 def test_the_layout_rules_hold():
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "check_layout.py"], capture_output=True, text=True

@@ -8,7 +8,7 @@ import pytest
 import torch
 from icml_kernels import dispatch, segment_sum_csr
 from icml_kernels.autodiff import differentiable
-from icml_kernels.dispatch import raw_op, route
+from icml_kernels.dispatch import raw_op, route, routes
 from icml_kernels.testing import check_route, use_route
 from torch import Tensor
 
@@ -189,3 +189,13 @@ def test_a_wrong_implementation_is_caught():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_route(wrong_on_the_cpu, (torch.ones(2, dtype=torch.float64),), route="reference")
+
+
+def test_routes_are_named_in_words(monkeypatch):
+    monkeypatch.delenv("ICML_KERNELS", raising=False)
+    assert routes()["cpu"].startswith("numba ")
+    monkeypatch.setenv("ICML_KERNELS", "reference")
+    assert set(routes().values()) == {"plain torch, as ICML_KERNELS=reference asks"}
+    monkeypatch.setenv("ICML_KERNELS", "fast")
+    with pytest.raises(ValueError, match="not one of auto, reference, triton"):
+        routes()

@@ -145,10 +145,11 @@ def _kernels() -> dict[str, str]:
     """Which route the shared kernels take on each device."""
     if util.find_spec("icml_kernels") is None:
         return {"icml-kernels": "not installed"}
-    routes = getattr(importlib.import_module("icml_kernels"), "routes", None)
-    return (
-        {str(k): str(v) for k, v in routes().items()} if routes is not None else {"icml-kernels": "installed"}
-    )
+    try:
+        routes = importlib.import_module("icml_kernels").routes()
+    except Exception as error:
+        return {"icml-kernels": f"broken: {type(error).__name__}: {error}"}
+    return {str(device): str(route) for device, route in routes.items()}
 
 
 def _import_times() -> dict[str, float]:

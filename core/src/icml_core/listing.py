@@ -8,6 +8,7 @@ from typing import Any
 
 from icml_core.components import KINDS, resolve
 from icml_core.errors import UserError
+from icml_core.output import document, dump
 from icml_core.registry import Entry, Plugin, Registry
 from icml_core.requirements import first_unmet
 
@@ -42,6 +43,24 @@ def listing_text(found: Mapping[str, Any]) -> str:
     for item in found["broken"]:
         lines.append(f"broken: {item['plugin']} ({item['distribution']}): {item['reason']}; {item['remedy']}")
     return "\n".join(lines) + "\n"
+
+
+def print_listing(*, kind: str | None = None, contract: str | None = None, as_json: bool = False) -> None:
+    """Write the listing of this environment to standard output.
+
+    Raises:
+        UserError: no such contract; names the nearest.
+    """
+    if contract is not None:
+        from icml_core.contracts import check_contract_name
+
+        check_contract_name(contract)
+    with document(as_json) as out:
+        found = listing(Registry.discover(), kind=kind, contract=contract)
+        if as_json:
+            dump(found, out)
+        else:
+            out.write(listing_text(found))
 
 
 def component_info(registry: Registry, name: str) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from icml_kernels import _lazy
 
-# One line an operator: the submodule that defines it, and the public names it offers.
+# The submodules, and the public names that each offers.
 __getattr__, __dir__, __all__ = _lazy.attach(
     __name__,
     {
+        "dispatch": ("routes",),
         "molecules.bonded": ("BondedTerms", "bonded_energy", "bonded_energy_forces", "bonded_terms"),
         "molecules.cfconv_mlp": ("cfconv_mlp",),
         "molecules.cfconv_table": ("cfconv_table",),
@@ -30,6 +31,7 @@ __getattr__, __dir__, __all__ = _lazy.attach(
 )
 
 if TYPE_CHECKING:
+    from icml_kernels.dispatch import routes as routes
     from icml_kernels.molecules.bonded import BondedTerms as BondedTerms
     from icml_kernels.molecules.bonded import bonded_energy as bonded_energy
     from icml_kernels.molecules.bonded import bonded_energy_forces as bonded_energy_forces

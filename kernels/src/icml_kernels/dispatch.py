@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -40,6 +41,25 @@ def route() -> str:
     if asked not in ROUTES:
         raise ValueError(f"ICML_KERNELS={asked!r} is not one of {', '.join(ROUTES)}; unset it or correct it")
     return asked
+
+
+def routes() -> dict[str, str]:
+    """What runs operators on each kind of device here, in words: ``{"cpu": "numba 0.68.1", "cuda": ...}``.
+
+    Raises:
+        ValueError: where ``ICML_KERNELS`` has another value than those of ``ROUTES``.
+    """
+    asked = route()
+    if asked == "reference":
+        return dict.fromkeys(("cpu", "cuda"), "plain torch, as ICML_KERNELS=reference asks")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cpu = f"numba {version('numba')}" if _numba_works() else "plain torch; numba cannot be imported"
+        lacking = "plain torch; Triton or a C compiler is missing"
+        cuda = f"Triton {version('triton')}" if _triton_works() else lacking
+    if asked == "triton":
+        cpu = "Triton's interpreter, as ICML_KERNELS=triton asks"
+    return {"cpu": cpu, "cuda": cuda if torch.cuda.is_available() else f"{cuda}; no device here"}
 
 
 def raw_op(

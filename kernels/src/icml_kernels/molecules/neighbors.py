@@ -22,6 +22,9 @@ class HalfList:
     Batched systems (replicas) are folded into one list: their atoms follow each other and no pair
     joins two of them. All tensors are int32 and lie on one device.
 
+    In a periodic cell two atoms may be a pair several times, through different images, and an atom may pair
+    with its own image (i == j); the shifts that tell them apart lie beside the list, one a pair.
+
     A list may have spare capacity, so that its size on the device stays fixed: ``idx``, ``idx_t`` and
     ``pair_t`` may be longer than ``ptr[-1]``. The surplus holds valid indices (zeros), the operators
     skip it, and what they return for it is 0.
