@@ -314,7 +314,10 @@ def dask_cluster(environment, folder):
 
 def test_dask_survives_killed_workers(deadly):
     pytest.importorskip("distributed")
-    environment = deadly.environment() | {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
+    environment = deadly.environment() | {
+        "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",
+        "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s",  # how long to call a dead worker
+    }
     only = [word for name in ("calm", "dies_once", "always_dies") for word in ("--only", name)]
     with dask_cluster(environment, deadly.work) as address:
         words = ["verify", "deadly", "--executor", f"dask:{address}", "--json", *only]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from typing import Any
 
 from icml_core.errors import NeedsError, UserError, install_command
 from icml_core.measuring import Task, cores, perform, set_threads
@@ -22,6 +23,7 @@ Results = Iterator[tuple[Task, Outcome]]
 Executor = Callable[[Sequence[Task]], Results]
 
 KILLS = 2  # a task that killed its worker so often is given up
+_LOST = ("KilledWorker", "CancelledError", "FutureCancelledError")  # errors of a worker, not of a measure
 _CONNECT = 5  # seconds within which a Dask scheduler must answer
 
 
@@ -74,18 +76,38 @@ def on_dask(tasks: Sequence[Task], address: str) -> Results:
         client = Client(address, timeout=_CONNECT, set_as_default=False)
     except (OSError, ValueError) as error:
         raise UserError(f"--executor dask:{address}: no scheduler answers there ({error})") from error
-    with client, client.get_executor(pure=False) as pool:
+    with client:
         shared = [task for task in tasks if not task.exclusive]
         alone = [task for task in tasks if task.exclusive]
-        for task, outcome in _drain({pool.submit(perform, _elsewhere(task)): task for task in shared}):
+        for task, outcome in _on_cluster(client, shared):
             # Dask blames every task that a dead worker held; alone it is seen which one it was.
-            if (outcome.error or "").startswith("KilledWorker"):
+            if (outcome.error or "").startswith(_LOST):
                 print(f"a worker died during {task.label}; trying it again alone", file=sys.stderr)
                 alone.append(task)
             else:
                 yield task, outcome
         for task in alone:
-            yield from _drain({pool.submit(perform, _elsewhere(task)): task})
+            yield from _on_cluster(client, [task])
+
+
+def _on_cluster(client: Any, tasks: Sequence[Task]) -> Results:
+    """All tasks at once, as they end.
+
+    Dask's ``client.get_executor()`` is not used: where a worker dies between the end of a task and the
+    transfer of its result, that executor's future never ends.
+    """
+    from distributed import as_completed
+
+    futures = {client.submit(perform, _elsewhere(task), pure=False): task for task in tasks}
+    try:
+        for future in as_completed(list(futures), loop=client.loop):
+            try:
+                outcome = future.result()
+            except (Exception, CancelledError) as error:
+                outcome = Outcome(error=f"{type(error).__name__}: {error}")
+            yield futures.pop(future), outcome
+    finally:
+        client.cancel(list(futures))
 
 
 def _pooled(tasks: Sequence[Task], workers: int, threads: int) -> Results:
@@ -145,21 +167,6 @@ def _stop(pool: ProcessPoolExecutor) -> None:
     for process in processes:
         with suppress(ValueError, AssertionError, OSError):
             process.join(5)
-
-
-def _drain(futures: dict[Future[Outcome], Task]) -> Results:
-    try:
-        while futures:
-            done, _ = wait(futures, return_when=FIRST_COMPLETED)
-            for future in done:
-                task = futures.pop(future)
-                try:
-                    yield task, future.result()
-                except Exception as error:
-                    yield task, Outcome(error=f"{type(error).__name__}: {error}")
-    finally:
-        for future in futures:
-            future.cancel()
 
 
 def _exclusive_last(tasks: Iterable[Task]) -> list[Task]:
