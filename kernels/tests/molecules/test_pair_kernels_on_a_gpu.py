@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import icml_kernels
 import pytest
 import torch
-from icml_kernels.molecules.cfconv_mlp import cases as mlp
 from icml_kernels.molecules.cfconv_table import cases as table
-from icml_kernels.molecules.pair_geometry import cases as geometry
-from icml_kernels.molecules.segment_sum_csr import cases as segments
-from icml_kernels.testing import Case, cast, check_route, derivatives, move
+from icml_kernels.molecules.pair_cases import every_case, label
+from icml_kernels.testing import cast, check_route, derivatives, move
 
 pytestmark = [
     pytest.mark.gpu,
@@ -17,30 +14,8 @@ pytestmark = [
 ]
 
 
-def filter_network(x, r, pairs, w1, b1, w2, b2, centers, widths, **options):
-    return icml_kernels.cfconv_mlp(
-        x, r, pairs, w1, b1, w2, b2, centers=centers, widths=widths, cutoff=mlp.CUTOFF, **options
-    )
-
-
-EVERY = [
-    (function, case)
-    for function, module in (
-        (icml_kernels.cfconv_table, table),
-        (filter_network, mlp),
-        (icml_kernels.pair_geometry, geometry),
-        (icml_kernels.segment_sum_csr, segments),
-    )
-    for case in module.CASES
-]
-
-
-def label(value: object) -> str:
-    return value.name if isinstance(value, Case) else getattr(value, "__name__", str(value))
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize(("function", "case"), EVERY, ids=label)
+@pytest.mark.parametrize(("function", "case"), every_case(), ids=label)
 def test_kernel_equals_the_definition(function, case, dtype):
     check_route(case.bind(function), case.arguments(), dtype=dtype, device="cuda")
 
