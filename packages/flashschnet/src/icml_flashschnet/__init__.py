@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from icml_core import lazy
 
 if TYPE_CHECKING:
+    from icml_flashschnet.ase_calculator import FlashSchNetCalculator as FlashSchNetCalculator
+    from icml_flashschnet.ase_calculator import to_ase as to_ase
     from icml_flashschnet.checkpoint import SavedModel as SavedModel
     from icml_flashschnet.checkpoint import load_model as load_model
     from icml_flashschnet.checkpoint import save_model as save_model
@@ -16,12 +18,16 @@ if TYPE_CHECKING:
     from icml_flashschnet.force_matching import TrainingOptions as TrainingOptions
     from icml_flashschnet.mapping import map_forces as map_forces
     from icml_flashschnet.mapping import map_positions as map_positions
+    from icml_flashschnet.periodic import energy_forces_stress as energy_forces_stress
+    from icml_flashschnet.periodic import periodic_pairs as periodic_pairs
     from icml_flashschnet.potential import SumPotential as SumPotential
     from icml_flashschnet.prior import CGPrior as CGPrior
     from icml_flashschnet.prior_fit import PriorParameters as PriorParameters
     from icml_flashschnet.prior_fit import fit_prior as fit_prior
     from icml_flashschnet.reference_data import ReferenceData as ReferenceData
     from icml_flashschnet.reference_data import load_reference as load_reference
+    from icml_flashschnet.replica_exchange import ExchangeStatistics as ExchangeStatistics
+    from icml_flashschnet.replica_exchange import ReplicaExchangeSimulator as ReplicaExchangeSimulator
     from icml_flashschnet.schnet import FlashSchNet as FlashSchNet
     from icml_flashschnet.schnet import SchNetConfig as SchNetConfig
     from icml_flashschnet.simulation import LangevinSimulator as LangevinSimulator
@@ -41,12 +47,15 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     {
         "CGPrior": "prior",
+        "ExchangeStatistics": "replica_exchange",
         "FlashSchNet": "schnet",
+        "FlashSchNetCalculator": "ase_calculator",
         "ForceMatcher": "force_matching",
         "LangevinSimulator": "simulation",
         "Molecule": "structure",
         "PriorParameters": "prior_fit",
         "ReferenceData": "reference_data",
+        "ReplicaExchangeSimulator": "replica_exchange",
         "SavedModel": "checkpoint",
         "SchNetConfig": "schnet",
         "StructureEvaluator": "structure_evaluation",
@@ -58,6 +67,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "compress": "compression",
         "demo_model": "demo",
         "demo_prior": "demo",
+        "energy_forces_stress": "periodic",
         "example_structure": "structure",
         "fit_prior": "prior_fit",
         "load_model": "checkpoint",
@@ -65,8 +75,10 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "load_trajectory": "trajectory",
         "map_forces": "mapping",
         "map_positions": "mapping",
+        "periodic_pairs": "periodic",
         "read_pdb": "structure",
         "save_model": "checkpoint",
+        "to_ase": "ase_calculator",
         "write_dcd": "trajectory",
         "write_pdb": "structure",
     },

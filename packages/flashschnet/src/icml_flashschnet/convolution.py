@@ -54,13 +54,26 @@ def pair_ends(pairs: HalfList) -> tuple[Tensor, Tensor]:
 
 
 def pair_distances(
-    pos: Float[Tensor, "beads 3"], pairs: HalfList, *, kernel: Kernel
+    pos: Float[Tensor, "beads 3"],
+    pairs: HalfList,
+    shift: Float[Tensor, "pairs 3"] | None = None,
+    *,
+    kernel: Kernel,
 ) -> tuple[Float[Tensor, " pairs"], Float[Tensor, "pairs 3"]]:
-    """Distance of every pair (Å) and the unit vector from i to j; both differentiable."""
+    """Distance of every pair (Å) and the unit vector from i to j; both differentiable.
+
+    Args:
+        pos: positions, Å.
+        pairs: the pairs.
+        shift: lattice vector to add to ``x_j - x_i``, Å, where pairs are with periodic images.
+        kernel: code of the convolution.
+    """
     if compiled(kernel, pos.device):
-        return pair_geometry(pos, pairs)
+        return pair_geometry(pos, pairs, shift)
     i, j = pair_ends(pairs)
     separation = pos.index_select(0, j) - pos.index_select(0, i)
+    if shift is not None:
+        separation = separation + shift
     r = separation.square().sum(1).sqrt()
     return r, separation / r[:, None]
 

@@ -107,6 +107,8 @@ def langevin(
     replicas: int = 4,
     steps: int = 2000,
     temperature: float = 300.0,
+    temperatures: list[float] | None = None,
+    exchange_every: int = 100,
     friction: float = 1.0,
     dt: float = 0.004,
     integrator: Literal["baoab", "nve", "overdamped"] = "baoab",
@@ -133,6 +135,8 @@ def langevin(
         replicas: number of replicas.
         steps: number of steps; with --resume, counted from the beginning.
         temperature: K.
+        temperatures: K, for replica exchange: one replica at each, instead of --replicas and --temperature.
+        exchange_every: steps between attempts to swap neighbouring temperatures.
         friction: 1/ps.
         dt: time step, ps.
         integrator: Langevin (baoab), constant energy (nve), or overdamped.
@@ -144,6 +148,7 @@ def langevin(
         dtype: precision of positions and forces.
         dcd: write a DCD file of every replica.
     """
+    from icml_flashschnet.replica_exchange import ReplicaExchangeSimulator
     from icml_flashschnet.run_reports import report_trajectory, write_replicas
     from icml_flashschnet.simulation import LangevinSimulator
     from icml_flashschnet.structure import example_structure, read_pdb, write_pdb
@@ -151,18 +156,19 @@ def langevin(
     _check_kernel(kernel, run.device)
     molecule = read_pdb(pdb or example_structure(), cg=cg, chain=chain, incomplete=incomplete)
     potential = _potential(model, molecule, kernel, filter, tol, dtype)
-    simulator = LangevinSimulator(
-        potential,
-        molecule,
-        replicas,
-        temperature,
-        friction,
-        dt,
-        run.seed,
-        run.device,
-        dtype,
-        integrator=integrator,
-    )
+    options: dict[str, Any] = {
+        "friction": friction,
+        "dt": dt,
+        "seed": run.seed,
+        "device": run.device,
+        "dtype": dtype,
+        "integrator": integrator,
+    }
+    if temperatures is None:
+        simulator = LangevinSimulator(potential, molecule, replicas, temperature, **options)
+    else:
+        simulator = ReplicaExchangeSimulator(potential, molecule, temperatures, exchange_every, **options)
+        replicas = simulator.n_replicas
     with run.path("topology.pdb") as temporary:
         write_pdb(molecule, temporary)
     with run.progress(f"{molecule.n_beads} beads x {replicas} replicas", total=steps) as bar:
@@ -181,12 +187,15 @@ def langevin(
         "aggregate_simulated_ns": replicas * simulator.state.step * dt / 1000.0,
         "frozen_replicas": [vars(blown) for blown in simulator.blown],
     }
+    if isinstance(simulator, ReplicaExchangeSimulator):
+        summary["temperatures"] = simulator.statistics.temperatures
+        summary["swaps_accepted"] = simulator.statistics.acceptance
     if simulator.timing.replica_steps:
         summary["aggregate_ns_per_day"] = simulator.timing.aggregate_ns_per_day
         summary["seconds"] = simulator.timing.seconds
         summary["first_step_seconds"] = simulator.timing.first_step_seconds
     if len(trajectory):
-        target = temperature if integrator == "baoab" else None
+        target = temperature if integrator == "baoab" and temperatures is None else None
         summary |= report_trajectory(run, molecule, trajectory, target=target)
         if dcd:
             summary["dcd"] = write_replicas(run, molecule, trajectory)

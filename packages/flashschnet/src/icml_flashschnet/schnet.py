@@ -189,6 +189,7 @@ class FlashSchNet(nn.Module):
         *,
         n_replicas: int | None = None,
         nlist: HalfList | None = None,
+        shift: Float[Tensor, "pairs 3"] | None = None,
     ) -> Float[Tensor, " replicas"]:
         """Potential energy of each replica, differentiable in positions and weights, also twice.
 
@@ -198,6 +199,7 @@ class FlashSchNet(nn.Module):
             batch: replica of each bead, ascending, for replicas of different sizes; or
             n_replicas: number of replicas of equal size. Neither means one replica.
             nlist: pairs from :meth:`neighbours`; found here if absent.
+            shift: lattice vectors of the pairs of a periodic ``nlist``, Å; see `periodic_pairs`.
 
         Returns:
             Energies in float64, accumulated in float64, in the model's unit of energy.
@@ -210,7 +212,7 @@ class FlashSchNet(nn.Module):
         check_beads(pos, types, self.config.n_types, self.dtype)
         ptr = replica_ptr(pos.shape[0], batch, n_replicas, pos.device)
         pairs = _pairs(pos, ptr, self.config.r_cut) if nlist is None else nlist
-        r, _ = pair_distances(pos, pairs, kernel=self.kernel)
+        r, _ = pair_distances(pos, pairs, shift, kernel=self.kernel)
         _check_apart(r, pairs)
         h = self.embedding(types)
         for layer in self.interactions:
@@ -228,6 +230,7 @@ class FlashSchNet(nn.Module):
         *,
         n_replicas: int | None = None,
         nlist: HalfList | None = None,
+        shift: Float[Tensor, "pairs 3"] | None = None,
         check: bool = True,
     ) -> tuple[Float[Tensor, " replicas"], Float[Tensor, "beads 3"]]:
         """Energies and forces ``-dE/dx`` of each replica in one forward and backward pass without a graph.
@@ -241,6 +244,7 @@ class FlashSchNet(nn.Module):
             batch: replica of each bead, ascending, for replicas of different sizes; or
             n_replicas: number of replicas of equal size. Neither means one replica.
             nlist: pairs from :meth:`neighbours`; found here if absent.
+            shift: lattice vectors of the pairs of a periodic ``nlist``, Å; see `periodic_pairs`.
             check: look for NaN, unknown types and coinciding beads first; a loop that checks its own
                 positions may leave that out.
 
@@ -257,7 +261,7 @@ class FlashSchNet(nn.Module):
         ptr = replica_ptr(pos.shape[0], batch, n_replicas, pos.device)
         with torch.no_grad():
             pairs = _pairs(pos, ptr, self.config.r_cut) if nlist is None else nlist
-            r, direction = pair_distances(pos, pairs, kernel=self.kernel)
+            r, direction = pair_distances(pos, pairs, shift, kernel=self.kernel)
             if check:
                 _check_apart(r, pairs)
             convolutions = [convolution(layer.filter, r, pairs, self.kernel) for layer in self.interactions]

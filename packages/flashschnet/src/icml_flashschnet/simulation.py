@@ -364,13 +364,16 @@ class LangevinSimulator:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint from which `restore` continues bit by bit on the same kind of device."""
+        save_checkpoint(
+            Path(path), self.config, self.state.step, [vars(b) for b in self.blown],
+            {name: value.cpu().numpy() for name, value in self._arrays().items()},
+        )  # fmt: skip
+
+    def _arrays(self) -> dict[str, Tensor]:
         arrays = {name: getattr(self.state, name) for name in ("pos", "vel", "force", "energy", "frozen")}
         arrays["good_pos"] = self._good_pos
         arrays["list_pos"] = torch.zeros(0) if self._list_pos is None else self._list_pos
-        save_checkpoint(
-            Path(path), self.config, self.state.step, [vars(b) for b in self.blown],
-            {name: value.cpu().numpy() for name, value in arrays.items()},
-        )  # fmt: skip
+        return arrays
 
     def _save(self, folder: Path, writer: TrajectoryWriter) -> None:
         writer.flush()
