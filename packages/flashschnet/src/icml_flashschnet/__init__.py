@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from icml_flashschnet.structure import read_pdb as read_pdb
     from icml_flashschnet.structure import write_pdb as write_pdb
     from icml_flashschnet.structure_evaluation import StructureEvaluator as StructureEvaluator
+    from icml_flashschnet.structure_objects import from_ase as from_ase
+    from icml_flashschnet.structure_objects import from_mdtraj as from_mdtraj
+    from icml_flashschnet.structure_objects import from_openmm as from_openmm
     from icml_flashschnet.trajectory import Trajectory as Trajectory
     from icml_flashschnet.trajectory import load_trajectory as load_trajectory
     from icml_flashschnet.trajectory import write_dcd as write_dcd
@@ -70,6 +73,9 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "energy_forces_stress": "periodic",
         "example_structure": "structure",
         "fit_prior": "prior_fit",
+        "from_ase": "structure_objects",
+        "from_mdtraj": "structure_objects",
+        "from_openmm": "structure_objects",
         "load_model": "checkpoint",
         "load_reference": "reference_data",
         "load_trajectory": "trajectory",

@@ -143,9 +143,31 @@ def read_pdb(
         >>> read_pdb(example_structure("1ubi"), cg="ca").n_beads
         76
     """
+    structure, title = _parse(source)
+    return coarse_grained(structure, title, cg, chain=chain, model=model, incomplete=incomplete)
+
+
+def coarse_grained(
+    structure: gemmi.Structure,
+    title: str,
+    cg: Representation | None = "5bead",
+    *,
+    chain: str | None = None,
+    model: int = 1,
+    incomplete: Literal["raise", "skip"] = "raise",
+) -> Molecule:
+    """The proteins of a structure that gemmi holds; arguments and errors as for :func:`read_pdb`.
+
+    Args:
+        structure: atoms in chains and residues.
+        title: what messages call it.
+        cg: "5bead", "ca", or None for all atoms.
+        chain: name of the only chain to take.
+        model: number of the model.
+        incomplete: what to do with a residue that lacks a needed atom.
+    """
     if cg not in ("5bead", "ca", None):
         raise ValueError(f"cg must be '5bead', 'ca' or None, got {cg!r}")
-    structure, title = _parse(source)
     found = next((m for m in structure if m.num == model), None)
     if found is None:
         raise ValueError(f"{title}: no model {model}; it has {', '.join(str(m.num) for m in structure)}")
