@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from icml_flashschnet.force_matching import TrainingOptions as TrainingOptions
     from icml_flashschnet.mapping import map_forces as map_forces
     from icml_flashschnet.mapping import map_positions as map_positions
+    from icml_flashschnet.mlcg_checkpoint import load_mlcg as load_mlcg
     from icml_flashschnet.periodic import energy_forces_stress as energy_forces_stress
     from icml_flashschnet.periodic import periodic_pairs as periodic_pairs
     from icml_flashschnet.potential import SumPotential as SumPotential
@@ -76,6 +77,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "from_ase": "structure_objects",
         "from_mdtraj": "structure_objects",
         "from_openmm": "structure_objects",
+        "load_mlcg": "mlcg_checkpoint",
         "load_model": "checkpoint",
         "load_reference": "reference_data",
         "load_trajectory": "trajectory",
