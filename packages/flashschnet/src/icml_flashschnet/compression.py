@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from icml_flashschnet.filter_network import FilterNetwork
 from icml_flashschnet.filter_table import FilterTable, double_copy
+from icml_flashschnet.half_weights import HalfReport, Rounding, to_half
 from icml_flashschnet.potential import SumPotential
 from icml_flashschnet.schnet import FlashSchNet, Interaction
 
@@ -53,10 +54,12 @@ class CompressionReport:
     Attributes:
         tol: the tolerance asked for (of W; slopes: 100 times that).
         layers: one entry a layer.
+        half: what 16-bit weights cost, where they were asked for.
     """
 
     tol: float
     layers: tuple[LayerError, ...]
+    half: HalfReport | None = None
 
     @property
     def filter_error(self) -> float:
@@ -144,7 +147,14 @@ class TableCompressor:
 
 
 def compress(
-    model: Potential, filter: Literal["table"] = "table", *, tol: float = 1e-6
+    model: Potential,
+    filter: Literal["table"] = "table",
+    *,
+    tol: float = 1e-6,
+    weights: Literal["fp32", "w16a16"] = "fp32",
+    calib: tuple[Tensor, Tensor] | None = None,
+    rounding: Rounding = "nearest",
+    max_force_rmse: float = 0.01,
 ) -> tuple[Potential, CompressionReport]:
     """An inference model with tabulated filters, and the errors measured on the way.
 
@@ -152,14 +162,26 @@ def compress(
         model: a :class:`FlashSchNet`, or a :class:`SumPotential` that holds one; it is left as it is.
         filter: how filters are stored; ``"table"`` is a cubic Hermite table.
         tol: largest error of W over the largest |W|; dW/dr is allowed a hundred times that.
+        weights: ``"w16a16"`` keeps the weights of the dense layers in 16 bits, channel by channel, and rounds
+            their inputs to 16 bits; tables stay as they are.
+        calib: for that, positions [frames, beads, 3] (Å) and bead types, on which forces are compared.
+        rounding: ``"nearest"``, or ``"compensated"`` as by GPTQ, with the inputs that ``calib`` shows.
+        max_force_rmse: largest error of the forces that 16 bits may cause, relative, root mean square.
 
     Returns:
         The compressed copy, whose parameters require no gradient, and its report.
 
     Raises:
         TypeError: ``model`` holds no :class:`FlashSchNet`.
-        ValueError: the tolerance is beyond the model's precision, or the filters are already tables.
+        ValueError: the tolerance is beyond the model's precision, the filters are already tables, or 16-bit
+            weights change forces by more than allowed, or no frames are given to tell.
     """
+    if weights not in ("fp32", "w16a16"):
+        raise ValueError(f"weights must be 'fp32' or 'w16a16', got {weights!r}")
+    if weights == "w16a16" and calib is None:
+        raise ValueError(
+            "weights='w16a16' needs calib=(positions [frames, beads, 3], types) to measure forces on"
+        )
     if filter != "table":
         raise ValueError(f"filter must be 'table', got {filter!r}")
     if not 0 < tol < 1:
@@ -172,7 +194,10 @@ def compress(
                 raise ValueError(f"layer {number} is already compressed: compress the original model")
             layer.filter, error = tabulate(layer.filter, tol)
             errors.append(error)
-    return fast, CompressionReport(tol, tuple(errors))
+    if calib is None or weights == "fp32":
+        return fast, CompressionReport(tol, tuple(errors))
+    half = [to_half(n, calib, rounding=rounding, max_force_rmse=max_force_rmse) for n in _networks(fast)]
+    return fast, CompressionReport(tol, tuple(errors), half[0])
 
 
 def tabulate(network: FilterNetwork, tol: float) -> tuple[FilterTable, LayerError]:

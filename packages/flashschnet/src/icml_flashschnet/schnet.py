@@ -144,6 +144,7 @@ class FlashSchNet(nn.Module):
         generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
         self.config = config
         self.kernel = kernel
+        self.half_activations = False  # inputs of the dense layers are rounded to 16 bits; see half_weights
         self.embedding = embedding(config.n_types, config.hidden, generator)
         self.interactions = nn.ModuleList(Interaction(config, generator) for _ in range(config.layers))
         widths = (config.hidden, *config.out)
@@ -314,23 +315,24 @@ class FlashSchNet(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Energies and dE/dr of every pair, in one pass forward and one back."""
         activation = self.config.activation
+        seen = _in_half if self.half_activations else _as_it_is
         h = functional.embedding(types, self.embedding.weight)
         projected: list[Tensor] = []
         mixed: list[Tensor] = []
         for number, (layer, convolve) in enumerate(zip(self.interactions, convolutions, strict=True)):
             if number == 0:  # before the first layer, features are functions of the type alone
-                x = functional.embedding(types, self.embedding.weight @ layer.project.weight.T)
+                x = functional.embedding(types, seen(self.embedding.weight) @ layer.project.weight.T)
             else:
-                x = h @ layer.project.weight.T
-            a = activate(activation, torch.addmm(layer.mix.bias, convolve(x), layer.mix.weight.T))
-            h = torch.addmm(h, a, layer.update.weight.T).add_(layer.update.bias)
+                x = seen(h) @ layer.project.weight.T
+            a = activate(activation, torch.addmm(layer.mix.bias, seen(convolve(x)), layer.mix.weight.T))
+            h = torch.addmm(h, seen(a), layer.update.weight.T).add_(layer.update.bias)
             projected.append(x)
             mixed.append(a)
         outputs: list[Tensor] = []
         for layer in self.readout[:-1]:
-            h = activate(activation, torch.addmm(layer.bias, h, layer.weight.T))
+            h = activate(activation, torch.addmm(layer.bias, seen(h), layer.weight.T))
             outputs.append(h)
-        energy = _sum_replicas((h @ self.readout[-1].weight.T).squeeze(1), ptr, equal=equal)
+        energy = _sum_replicas((seen(h) @ self.readout[-1].weight.T).squeeze(1), ptr, equal=equal)
 
         g = self.readout[-1].weight.expand(len(types), -1)  # dE/d(last hidden output)
         for layer, output in zip(reversed(self.readout[:-1]), reversed(outputs), strict=True):
@@ -348,6 +350,14 @@ class FlashSchNet(nn.Module):
             if number > 0:
                 g = torch.addmm(g, g_x, layer.project.weight)
         return energy, g_r
+
+
+def _in_half(x: Tensor) -> Tensor:
+    return x.half().to(x.dtype)
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
 
 
 def _tiled(types: Tensor, pos: Tensor, n_replicas: int | None) -> Tensor:
