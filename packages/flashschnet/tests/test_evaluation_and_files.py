@@ -87,7 +87,7 @@ def test_the_evaluator_names_its_figures(frames):
         f"{name}{late}"
         for name in ("rmsd", "radius_of_gyration", "native_contacts")
         for late in ("", "_late")
-    }
+    } | {"gdt_ts_late"}
     trace = np.array(molecule.names) == "CA"
     assert figures["rmsd_late"] == pytest.approx(rmsd(pos[:, -1:, trace], molecule.pos[trace]).mean())
     with pytest.raises(ValueError, match=r"\[replicas, frames, 374, 3\], got \[2, 3, 9, 3\]"):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from icml_flashschnet.demo import demo_prior as demo_prior
     from icml_flashschnet.force_matching import ForceMatcher as ForceMatcher
     from icml_flashschnet.force_matching import TrainingOptions as TrainingOptions
+    from icml_flashschnet.global_distance import gdt_ts as gdt_ts
     from icml_flashschnet.mapping import map_forces as map_forces
     from icml_flashschnet.mapping import map_positions as map_positions
     from icml_flashschnet.mlcg_checkpoint import load_mlcg as load_mlcg
@@ -77,6 +78,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "from_ase": "structure_objects",
         "from_mdtraj": "structure_objects",
         "from_openmm": "structure_objects",
+        "gdt_ts": "global_distance",
         "load_mlcg": "mlcg_checkpoint",
         "load_model": "checkpoint",
         "load_reference": "reference_data",

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from icml_flashschnet.geometry import native_contacts, radius_of_gyration, rmsd
+from icml_flashschnet.global_distance import gdt_ts
 from icml_flashschnet.structure import Molecule
 from icml_flashschnet.trajectory import Trajectory
+
+GDT_FRAMES = 20
+"""Frames whose GDT-TS is searched for, evenly spread."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +46,7 @@ class StructureEvaluator:
         n = self.reference.n_beads
         if pos.ndim != 4 or pos.shape[2:] != (n, 3):
             raise ValueError(f"positions must be [replicas, frames, {n}, 3], got {list(pos.shape)}")
-        trace = np.array([name == "CA" for name in self.reference.names])
+        trace = self._trace()
         measured = {
             "rmsd": rmsd(pos[:, :, trace], self.reference.pos[trace]),
             "radius_of_gyration": radius_of_gyration(pos, self.reference.masses),
@@ -57,7 +61,7 @@ class StructureEvaluator:
     def evaluate(
         self, subject: Trajectory | Float[np.ndarray, "replicas frames beads 3"]
     ) -> dict[str, float]:
-        """Means over all frames, and over the last fifth of them (`..._late`).
+        """Means over all frames, and over the last fifth of them (`..._late`); GDT-TS over up to 20 of these.
 
         Args:
             subject: a trajectory or its positions.
@@ -71,4 +75,13 @@ class StructureEvaluator:
             raise ValueError("the trajectory holds no frames")
         late = max(1, pos.shape[1] // 5)
         figures = {name: float(values.mean()) for name, values in series.items()}
-        return figures | {f"{name}_late": float(values[:, -late:].mean()) for name, values in series.items()}
+        figures |= {f"{name}_late": float(values[:, -late:].mean()) for name, values in series.items()}
+        trace = self._trace()
+        if trace.sum() >= 3:
+            frames = pos[:, -late:, trace].reshape(-1, int(trace.sum()), 3)
+            some = frames[np.unique(np.linspace(0, len(frames) - 1, GDT_FRAMES).astype(int))]
+            figures["gdt_ts_late"] = float(np.mean([gdt_ts(x, self.reference.pos[trace]) for x in some]))
+        return figures
+
+    def _trace(self) -> Bool[np.ndarray, " beads"]:
+        return np.array([name == "CA" for name in self.reference.names])
