@@ -52,6 +52,40 @@ suite.claim(
 )
 
 
+@suite.measure(seeds={"smoke": 1, "small": 3, "full": 3}, exclusive=True, needs=("openmm>=8.2",))
+def classical(run: Run, seed: int) -> dict[str, float]:
+    """Seconds a replica and step: the network's energies and forces, and a classical chain in OpenMM."""
+    from statistics import median
+
+    import torch
+
+    from icml_flashschnet.classical_chain import classical_chain, seconds_of_a_step
+    from icml_flashschnet.compact_chain import compact_chain
+    from icml_flashschnet.step_measurement import StepCase, time_steps
+
+    n_beads, n_replicas = (60 if run.scale == "smoke" else 269), REPLICAS[run.scale]
+    pos, _ = compact_chain(n_beads, seed=seed % 2**31)
+    chain = classical_chain(pos.numpy(), threads=torch.get_num_threads())
+    steps = StepCase(n_beads, n_replicas, seed, run.device).steps("fused")
+    ours, theirs = [], []
+    for _ in range(1 if run.scale == "smoke" else 7):
+        ours.append(time_steps(steps, repeats=1)["fused"] / n_replicas)
+        theirs.append(seconds_of_a_step(chain))
+    return {"network": median(ours), "classical": median(theirs)}
+
+
+suite.claim(
+    "beside-a-classical-chain",
+    of=classical,
+    figure="network",
+    baseline="classical",
+    kind="ratio",
+    unit="times",
+    statement="What a replica's step costs beside a bead-spring chain of as many beads in OpenMM on the CPU.",
+    paper=f"Faster than the classical force field MARTINI, many replicas on one GPU. {PAPER}",
+)
+
+
 @suite.measure(seeds={"smoke": 1, "small": 1, "full": 1}, ablations=("unfused",), exclusive=True)
 def memory(run: Run, seed: int) -> dict[str, float]:
     """Peak growth of memory over three steps, in a process of its own."""
