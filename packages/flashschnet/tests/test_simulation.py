@@ -18,6 +18,7 @@ from icml_flashschnet.structure import Molecule, Residue, chain_molecule, exampl
 from icml_flashschnet.topology import Topology
 from icml_flashschnet.trajectory import load_trajectory, write_dcd
 from icml_flashschnet.units import ACCELERATION, BOLTZMANN
+from icml_kernels.molecules.neighbors import half_list
 
 KT = BOLTZMANN * 300.0
 
@@ -403,3 +404,19 @@ def test_dcd_files_hold_the_frames(potential, tmp_path):
         warnings.simplefilter("ignore")
         read = mdtraj.load_dcd(str(files[0]), top=str(tmp_path / "topology.pdb"))
     np.testing.assert_allclose(10.0 * read.xyz, trajectory.pos[1], atol=1e-4)
+
+
+def test_a_list_that_lacks_a_pair_is_noticed(potential):
+    """A run that is right passes; without the nearest pair of replica 1 the next look fails."""
+    molecule, network, prior = potential
+    options = {"dt": 0.002, "seed": 4, "device": "cpu", "check_nlist": 2, "n_replicas": 2}
+    LangevinSimulator(SumPotential(network, prior), molecule, **options).run(20)
+    broken = LangevinSimulator(network, molecule, **options)
+    i, j = (end.long() for end in broken._list.ij())
+    apart = (broken.state.pos.view(-1, 3)[j] - broken.state.pos.view(-1, 3)[i]).norm(dim=1)
+    nearest = int(torch.where(i >= molecule.n_beads, apart, torch.inf).argmin())
+    kept = torch.arange(len(i)) != nearest
+    broken._list = half_list(i[kept], j[kept], broken._list.n_atoms)
+    lost = int(i[nearest]) % molecule.n_beads, int(j[nearest]) % molecule.n_beads
+    with pytest.raises(RuntimeError, match=f"step 2: .* replica 1 lacks the beads {lost[0]} and {lost[1]}"):
+        broken.run(20)

@@ -119,6 +119,7 @@ def langevin(
     tol: float = 1e-5,
     dtype: Literal["float32", "float64"] = "float32",
     dcd: bool = True,
+    check_nlist: int = 0,
 ) -> dict[str, Any]:
     """Simulate many replicas of a protein with a coarse-grained network potential.
 
@@ -147,6 +148,7 @@ def langevin(
         tol: relative error of tabulated filters.
         dtype: precision of positions and forces.
         dcd: write a DCD file of every replica.
+        check_nlist: steps between two looks whether the neighbour list lacks a pair; 0 never looks.
     """
     from icml_flashschnet.replica_exchange import ReplicaExchangeSimulator
     from icml_flashschnet.run_reports import report_trajectory, write_replicas
@@ -163,6 +165,7 @@ def langevin(
         "device": run.device,
         "dtype": dtype,
         "integrator": integrator,
+        "check_nlist": check_nlist,
     }
     if temperatures is None:
         simulator = LangevinSimulator(potential, molecule, replicas, temperature, **options)

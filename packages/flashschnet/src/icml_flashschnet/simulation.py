@@ -29,6 +29,7 @@ from icml_flashschnet.integrators import (
     kinetic_temperature,
     thermal_velocities,
 )
+from icml_flashschnet.neighbour_check import missing_pair
 from icml_flashschnet.simulation_checkpoint import (
     compare_configs,
     fingerprint,
@@ -111,6 +112,7 @@ class LangevinSimulator:
         skin: of the neighbour lists, Å.
         check_every: steps between two looks for blown replicas.
         remove_drift: take the motion of the centre of mass out of the initial velocities.
+        check_nlist: steps between two looks whether the kept neighbour list lacks a pair; 0 never looks.
 
     Raises:
         ValueError: temperature, friction, dt, masses not positive; wrong shapes; NaN.
@@ -141,6 +143,7 @@ class LangevinSimulator:
         skin: float = 1.0,
         check_every: int = 10,
         remove_drift: bool = False,
+        check_nlist: int = 0,
     ) -> None:
         if integrator not in INTEGRATORS:
             raise ValueError(f"integrator {integrator!r} is none of {', '.join(INTEGRATORS)}")
@@ -149,7 +152,7 @@ class LangevinSimulator:
                 raise ValueError(f"{name} must be at least 1, got {number}")
         if not (math.isfinite(dt) and dt > 0):
             raise ValueError(f"dt must be positive (ps), got {dt}")
-        for name, value in (("skin", skin), ("friction", friction)):
+        for name, value in (("skin", skin), ("friction", friction), ("check_nlist", check_nlist)):
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} must be at least 0, got {value}")
         if integrator == "overdamped" and not friction > 0:
@@ -162,6 +165,7 @@ class LangevinSimulator:
         self.n_replicas = n_replicas
         self.skin = float(skin)
         self.check_every = check_every
+        self.check_nlist = check_nlist
         self._temperature = temperature
         self.model = placed(model, self.device, self.dtype)
         self._takes_check = "check" in inspect.signature(self.model.energy_forces).parameters
@@ -386,6 +390,8 @@ class LangevinSimulator:
         if self._wild or state.step % self.check_every == 0:
             state = self._freeze_blown(state)
         self.state = state
+        if self.check_nlist and state.step % self.check_nlist == 0:
+            self._check_list()
         elapsed = time.perf_counter() - begin
         if self._timed_steps is None:
             self._first_step_seconds += elapsed
@@ -412,6 +418,19 @@ class LangevinSimulator:
         self._list_pos = pos
         if hasattr(self.model, "neighbours"):
             self._list = self.model.neighbours(pos.view(-1, 3), n_replicas=self.n_replicas, skin=self.skin)
+
+    def _check_list(self) -> None:
+        if self._list is None:
+            return
+        pos = torch.where(self.state.frozen[:, None, None], self._good_pos, self.state.pos)
+        fresh = self.model.neighbours(pos.view(-1, 3), n_replicas=self.n_replicas)
+        if (pair := missing_pair(self._list, fresh)) is not None:
+            (replica, i), j = divmod(pair[0], self.molecule.n_beads), pair[1] % self.molecule.n_beads
+            raise RuntimeError(
+                f"step {self.state.step}: the neighbour list of replica {int(self.motion.replica[replica])} "
+                f"lacks the beads {i} and {j}, which are within the cutoff; "
+                "this is an error of the potential's neighbours(), or of its skin"
+            )
 
     def _freeze_blown(self, state: State) -> State:
         """Stop replicas that went wild since the last look, where they were then, and say so."""
