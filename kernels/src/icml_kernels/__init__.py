@@ -13,6 +13,10 @@ __getattr__, __dir__, __all__ = _lazy.attach(
     __name__,
     {
         "dispatch": ("routes",),
+        "graphs.local_moves": ("local_moves_pass",),
+        "graphs.mwu_cover": ("cover_costs", "mwu_cover_pass", "raised_cover", "scaled_packing"),
+        "graphs.pivot_rounds": ("pivot_rounds",),
+        "graphs.wedges": ("bad_triangle_scan", "wedge_count", "wedge_enumerate"),
         "molecules.bonded": ("BondedTerms", "bonded_energy", "bonded_energy_forces", "bonded_terms"),
         "molecules.cfconv_mlp": ("cfconv_mlp",),
         "molecules.cfconv_table": ("cfconv_table",),
@@ -32,6 +36,15 @@ __getattr__, __dir__, __all__ = _lazy.attach(
 
 if TYPE_CHECKING:
     from icml_kernels.dispatch import routes as routes
+    from icml_kernels.graphs.local_moves import local_moves_pass as local_moves_pass
+    from icml_kernels.graphs.mwu_cover import cover_costs as cover_costs
+    from icml_kernels.graphs.mwu_cover import mwu_cover_pass as mwu_cover_pass
+    from icml_kernels.graphs.mwu_cover import raised_cover as raised_cover
+    from icml_kernels.graphs.mwu_cover import scaled_packing as scaled_packing
+    from icml_kernels.graphs.pivot_rounds import pivot_rounds as pivot_rounds
+    from icml_kernels.graphs.wedges import bad_triangle_scan as bad_triangle_scan
+    from icml_kernels.graphs.wedges import wedge_count as wedge_count
+    from icml_kernels.graphs.wedges import wedge_enumerate as wedge_enumerate
     from icml_kernels.molecules.bonded import BondedTerms as BondedTerms
     from icml_kernels.molecules.bonded import bonded_energy as bonded_energy
     from icml_kernels.molecules.bonded import bonded_energy_forces as bonded_energy_forces

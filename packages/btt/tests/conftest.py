@@ -64,6 +64,44 @@ def _best_transversal(graph):
     return float(cost[hits].min())
 
 
+def _positive_pairs(graph):
+    return {pair: weight for pair, (sign, weight) in _signed_pairs(graph).items() if sign > 0}
+
+
+def _open_wedges(graph):
+    """Pairs of positive edges that share a vertex and lack the third edge."""
+    edges = _positive_pairs(graph)
+    return [
+        (first, second)
+        for first, second in combinations(edges, 2)
+        if len(third := tuple(sorted(set(first) ^ set(second)))) == 2 and third not in edges
+    ]
+
+
+def _best_ties(graph):
+    """The cheapest set of weak edges, by trying all."""
+    edges = _positive_pairs(graph)
+    bit = {pair: 1 << index for index, pair in enumerate(edges)}
+    assert len(bit) <= 18
+    subsets = np.arange(1 << len(bit))
+    hit = np.ones(len(subsets), dtype=bool)
+    for first, second in _open_wedges(graph):
+        hit &= (subsets & (bit[first] | bit[second])) != 0
+    cost = sum((edges[pair] * ((subsets & mask) != 0) for pair, mask in bit.items()), np.zeros(len(subsets)))
+    return float(cost[hit].min())
+
+
+def _best_cliques(graph):
+    """The cheapest partition into cliques, by trying all partitions."""
+    edges = _positive_pairs(graph)
+    best = float("inf")
+    for labels in _partitions(graph.n):
+        inside = [(u, v) for u, v in combinations(range(graph.n), 2) if labels[u] == labels[v]]
+        if all(pair in edges for pair in inside):
+            best = min(best, sum(edges.values()) - sum(edges[pair] for pair in inside))
+    return best
+
+
 def _missed(graph, edges):
     """The bad triangles that a set of edges does not hit."""
     gone = {tuple(edge) for edge in np.asarray(edges).tolist()}
@@ -93,6 +131,10 @@ class Oracle:
     best_clustering = staticmethod(_best_clustering)
     best_transversal = staticmethod(_best_transversal)
     missed = staticmethod(_missed)
+    partitions = staticmethod(_partitions)
+    open_wedges = staticmethod(_open_wedges)
+    best_ties = staticmethod(_best_ties)
+    best_cliques = staticmethod(_best_cliques)
 
 
 @pytest.fixture
@@ -110,3 +152,9 @@ def no_tables(monkeypatch):
     """Treat every graph as too large for a table of signs."""
     for module in ("signed_graph", "packing", "pruning"):
         monkeypatch.setattr(f"icml_btt.{module}.TABLE_LIMIT", -1)
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """NumPy alone, which is quicker on small graphs than starting threads; both give the same results."""
+    monkeypatch.setenv("ICML_BTT_COMPILED", "0")

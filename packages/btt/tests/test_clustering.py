@@ -15,20 +15,22 @@ from icml_btt import (
     planted,
     transversal,
 )
-from icml_btt.clustering import best_labels, round_transversal
+from icml_btt.clusters import best_labels, round_transversal
 from icml_btt.cost import canonical_labels
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.metrics import adjusted_rand_score
 
+pytestmark = pytest.mark.usefixtures("plain")
+
 
 @given(
     seed=st.integers(0, 10**6),
-    n=st.integers(0, 7),
+    n=st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 7, 7, 7]),
     weighted=st.booleans(),
     missing=st.sampled_from(["negative", "free"]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_cost_and_bound_enclose_the_optimum(seed, n, weighted, missing, request):
     random_graph, oracle = request.getfixturevalue("random_graph"), request.getfixturevalue("oracle")
     graph = random_graph(seed, n, weighted=weighted, missing=missing)

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from icml_btt import SignedGraph, disagreements, planted
 from icml_btt.cost import canonical_labels
-from icml_btt.jobs import cc, exact, transversal
+from icml_btt.jobs import cc, cluster_deletion, exact, minstc, transversal
 from icml_btt.pictures import adjacency_image
 from icml_core import Run
+
+pytestmark = pytest.mark.usefixtures("plain")
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ def test_the_seed_of_the_run_decides(edges, tmp_path):
 
 
 def test_a_transversal_from_an_edge_list(run, edges, instance):
-    summary = transversal(run=run, graph=edges)
+    summary = transversal(run=run, graph=edges, lp="highs")
     dropped = rows(run, "transversal.csv")
     assert len(dropped) == summary["edges"] == summary["cost"]
     ends = np.array([[int(row["u"][1:]), int(row["v"][1:])] for row in dropped])
@@ -118,6 +120,19 @@ def test_an_exact_optimum_from_an_edge_list(run, tmp_path):
     summary = exact(run=run, graph=tmp_path / "path.csv", problem="btt")
     assert rows(run, "transversal.csv") == [{"u": "b", "v": "c", "sign": "1", "weight": "1.0"}]
     assert summary["certified_ratio"] == 1.0
+
+
+def test_cliques_and_ties_from_an_edge_list(run, tmp_path):
+    (tmp_path / "path.csv").write_text("a,b,1\nb,c,1\na,c,1\nc,d,1\n")
+    summary = cluster_deletion(run=run, graph=tmp_path / "path.csv")
+    assert (summary["cliques"], summary["cost"], summary["certified_ratio"]) == (2, 1.0, 1.0)
+    assert rows(run, "deleted.csv") == [{"u": "c", "v": "d", "sign": "1", "weight": "1.0"}]
+    assert [row["label"] for row in rows(run, "labels.csv")] == ["0", "0", "0", "1"]
+    summary = minstc(run=run, graph=tmp_path / "path.csv", method="matching")
+    assert (summary["weak"], summary["lower_bound"]) == (1, 1.0)
+    assert {(row["u"], row["v"]): row["tie"] for row in rows(run, "ties.csv")}["c", "d"] == "weak"
+    summary = exact(run=run, graph=tmp_path / "path.csv", problem="cd")
+    assert (summary["status"], summary["cost"]) == ("optimal", 1.0)
 
 
 def test_nothing_certified_is_null_and_not_infinity(run, tmp_path):

@@ -163,7 +163,7 @@ def test_self_loops_are_ignored_with_a_warning():
         SignedGraph.from_scipy(sparse.eye_array(3))
 
 
-@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+@pytest.mark.parametrize("weight", [-1.0, np.nan])
 def test_weights_that_are_no_weights_are_refused(weight):
     with pytest.raises(ValueError, match="edge 0, 1 has weight"):
         SignedGraph.from_edges([(0, 1)], positive_weight=[weight])
@@ -212,3 +212,18 @@ def test_graphs_cannot_be_changed():
     graph = SignedGraph.from_edges([(0, 1)])
     with pytest.raises(ValueError, match="read-only"):
         graph.weight[0] = 2.0
+
+
+def test_a_graph_that_stores_nothing_has_signs_and_weights(no_tables):
+    u, v = np.array([0, 1]), np.array([1, 2])
+    for missing, sign in (("negative", -1), ("free", 0)):
+        graph = SignedGraph.from_edges([], n=3, missing=missing)
+        assert graph.signs_of(u, v).tolist() == [sign, sign]
+        assert graph.weights_of(graph.pair_key(u, v)).tolist() == [abs(sign)] * 2
+
+
+def test_infinite_weights_outweigh_all_others():
+    graph = SignedGraph.from_edges([(0, 1), (1, 2)], [(2, 3)], positive_weight=[np.inf, 5.5])
+    assert graph.hard.tolist() == [True, False]
+    assert graph.weight[0] > graph.weight[1] + 6
+    assert graph.weight[0] == np.floor(graph.weight[0])

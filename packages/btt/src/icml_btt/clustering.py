@@ -7,195 +7,57 @@ clusterings; rounding a transversal gives one that is close to it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
-from scipy.sparse import csgraph
 from sklearn.base import BaseEstimator, ClusterMixin
 
-from icml_btt.cost import canonical_labels, component_disagreements, disagreements
+from icml_btt.clusters import Clustering, Rounding, better, round_transversal
+from icml_btt.constraints import Pairs, Sources, resolve_constraints
+from icml_btt.cost import canonical_labels, disagreements
+from icml_btt.incremental import extended, renamed
 from icml_btt.linear_program import TRIANGLE_LIMIT, Report
-from icml_btt.local_search import local_moves
-from icml_btt.pivot import kwik_cluster, pivot_rounding
+from icml_btt.packing import Packing
+from icml_btt.review import ReviewItem, agreement, review
 from icml_btt.signed_graph import Missing, SignedGraph, as_signed_graph
+from icml_btt.small_components import SMALL, solve_small
 from icml_btt.transversals import (
     LP,
     Method,
     Transversal,
-    certified_ratio,
     check_options,
+    join_transversals,
     transversal,
-    verify_bound,
 )
 
-Rounding: TypeAlias = Literal["pivot32", "kwik"]
 
-# Local moves start from the runs in order of cost, and end after so many without gain. On planted graphs of
-# 60 to 300 vertices with much noise or few judgements, 8 starts save 1 % over one, and 33 up to 2 % over 8.
-_PATIENCE = 8
-
-
-@dataclass(frozen=True, eq=False)
-class Clustering:
-    """Clusters with a certified cost.
-
-    Attributes:
-        labels: the cluster of each vertex, 0, 1, … in the order of their first vertices.
-        cost: weight of the positive edges between clusters and of the negative edges inside.
-        transversal: the transversal it was rounded from; its packing proves the bound.
-        ids: names of the vertices, or None where they are numbers.
-    """
-
-    labels: Int[np.ndarray, " n"]
-    cost: float
-    transversal: Transversal
-    ids: tuple[Hashable, ...] | None
-
-    @property
-    def lower_bound(self) -> float:
-        """No clustering costs less."""
-        return self.transversal.lower_bound
-
-    @property
-    def ratio(self) -> float:
-        """Certified: the cost is at most this many times that of the best clustering."""
-        return certified_ratio(self.cost, self.lower_bound)
-
-    @property
-    def n_clusters(self) -> int:
-        """How many clusters there are."""
-        return int(self.labels.max(initial=-1)) + 1
-
-    def clusters(self) -> list[list[Hashable]]:
-        """The names in each cluster."""
-        names = range(len(self.labels)) if self.ids is None else self.ids
-        members: list[list[Hashable]] = [[] for _ in range(self.n_clusters)]
-        for name, label in zip(names, self.labels.tolist(), strict=True):
-            members[label].append(name)
-        return members
-
-    def as_dict(self) -> dict[Hashable, int]:
-        """The cluster of each name."""
-        names = range(len(self.labels)) if self.ids is None else self.ids
-        return dict(zip(names, self.labels.tolist(), strict=True))
-
-    def verify(self, graph: Any) -> None:
-        """Accept the clustering where every vertex has a cluster, and cost and bound are as stated.
-
-        Raises:
-            ValueError: says what is wrong.
-        """
-        graph = as_signed_graph(graph)
-        cost = float(disagreements(graph, self.labels))
-        if not np.array_equal(self.labels, canonical_labels(self.labels)):
-            raise ValueError("clusters must be numbered 0, 1, … in the order of their first vertices")
-        if not np.isclose(cost, self.cost, rtol=1e-9, atol=1e-9):
-            raise ValueError(f"the clusters cost {cost:.9g}, not {self.cost:.9g}")
-        verify_bound(graph, self.transversal.packing, self.lower_bound)
-
-
-def best_labels(
-    graph: SignedGraph, labels: Int[np.ndarray, "runs n"], place: int = 0
-) -> Int[np.ndarray, " n"]:
-    """Put together, from several clusterings, the best one of each component along positive edges.
-
-    Args:
-        graph: the signed graph.
-        labels: clusterings that join no two components.
-        place: 0 takes the best run in each component, 1 the second best, and so on.
-    """
+def _open_components(graph: SignedGraph) -> list[Int[np.ndarray, " k"]]:
+    """The vertices of each component along positive edges that holds a negative pair."""
     component = graph.components
-    count = int(component.max(initial=-1)) + 1
-    cost = component_disagreements(graph, labels, component, count)
-    order = np.argsort(cost, axis=0, kind="stable")
-    chosen = order[min(place, len(labels) - 1)]
-    return labels[chosen[component], np.arange(graph.n)]
-
-
-def round_transversal(
-    graph: SignedGraph,
-    found: Transversal,
-    *,
-    rounding: Rounding = "pivot32",
-    runs: int = 32,
-    local_search: bool = True,
-    time_limit: float | None = None,
-    seed: int = 0,
-    report: Report | None = None,
-) -> Clustering:
-    """Turn a transversal into clusters: pivot rounding, the best of several runs, then local moves.
-
-    Among the starts is also, as it costs nothing, the clustering into components of positive edges outside
-    the transversal. The best is chosen for each component of the graph apart.
-
-    Args:
-        graph: the signed graph.
-        found: a transversal of it.
-        rounding: ``"pivot32"`` (the paper's) or ``"kwik"`` (no use of the transversal).
-        runs: how many times to round.
-        local_search: improve the best runs by local moves.
-        time_limit: for the local moves of each run, in seconds.
-        seed: of orders and coins.
-        report: told the cost after rounding and after local moves.
-
-    Raises:
-        ValueError: ``runs`` below one, an unknown rounding.
-    """
-    if runs < 1:
-        raise ValueError(f"runs={runs}; at least one is needed")
-    if rounding not in get_args(Rounding):
-        raise ValueError(f"rounding={rounding!r}; expected 'pivot32' or 'kwik'")
-    keys = found.keys(graph)
-    if rounding == "kwik":
-        labels = kwik_cluster(graph, runs=runs, seed=seed)
+    size = np.bincount(component, minlength=1)
+    u, v = graph.ends.T
+    inside = component[u] == component[v]
+    if graph.missing == "free":
+        negative = np.bincount(component[u[inside & (graph.sign < 0)]], minlength=len(size))
     else:
-        apart = csgraph.connected_components(graph.without(keys).positive, directed=False)[1]
-        labels = np.concatenate([apart[None, :], pivot_rounding(graph, keys, runs=runs, seed=seed)])
-    best = best_labels(graph, labels)
-    if report is not None:
-        report("pivot rounding", cost=float(disagreements(graph, best)))
-    if local_search:
-        best = _improved(graph, labels, found.lower_bound, time_limit)
-    best = canonical_labels(best)
-    cost = float(disagreements(graph, best))
-    if report is not None:
-        report("local moves", cost=cost)
-    return Clustering(best, cost, found, graph.ids)
+        other = np.bincount(component[u[inside & (graph.sign >= 0)]], minlength=len(size))
+        negative = size * (size - 1) // 2 - other
+    order = np.argsort(component, kind="stable")
+    bounds = np.concatenate([[0], np.cumsum(size)])
+    return [order[bounds[index] : bounds[index + 1]] for index in np.flatnonzero(negative)]
 
 
-def _improved(
-    graph: SignedGraph, labels: Int[np.ndarray, "runs n"], bound: float, time_limit: float | None
-) -> Int[np.ndarray, " n"]:
-    """The best of what local moves make of the runs, from the cheapest run on, in each component."""
-    results: list[Int[np.ndarray, " n"]] = []
-    least, since = np.inf, 0
-    for place in range(len(labels)):
-        results.append(local_moves(graph, best_labels(graph, labels, place), time_limit=time_limit))
-        cost = float(disagreements(graph, results[-1]))
-        since = 0 if cost < least else since + 1
-        least = min(least, cost)
-        if since == _PATIENCE or least <= bound:
-            break
-    return _joined(graph, results)
-
-
-def _better(graph: SignedGraph, first: Clustering, second: Clustering) -> Clustering:
-    """The better clustering of each component, with the better bound."""
-    labels = canonical_labels(_joined(graph, [second.labels, first.labels]))
-    found = max((second.transversal, first.transversal), key=lambda t: t.lower_bound)
-    return Clustering(labels, float(disagreements(graph, labels)), found, graph.ids)
-
-
-def _joined(graph: SignedGraph, labels: list[Int[np.ndarray, " n"]]) -> Int[np.ndarray, " n"]:
-    """The best of several clusterings in each component, whatever numbers their clusters have."""
-    firsts = []
-    for run in labels:
-        _, first, inverse = np.unique(run, return_index=True, return_inverse=True)
-        firsts.append(first[inverse])  # the first vertex of a cluster is a name that no other component uses
-    return best_labels(graph, np.stack(firsts))
+def _fingerprint(members: Int[np.ndarray, " k"], part: SignedGraph) -> bytes:
+    """What decides how a component is solved: its vertices, pairs and weights."""
+    digest = blake2b(digest_size=16)
+    for array in (members, part.ends, part.sign, part.weight):
+        digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(b"/")
+    return digest.digest()
 
 
 class CorrelationClustering(ClusterMixin, BaseEstimator):
@@ -203,7 +65,7 @@ class CorrelationClustering(ClusterMixin, BaseEstimator):
 
     Args:
         method: how the transversal is found (see :func:`~icml_btt.transversals.transversal`).
-        lp: ``"auto"`` or ``"highs"``.
+        lp: ``"auto"``, ``"highs"`` or ``"mwu"``.
         rounding: ``"pivot32"``, or ``"kwik"`` for the baseline KwikCluster.
         runs: roundings to choose the best from.
         local_search: improve by local moves, never for the worse.
@@ -212,6 +74,7 @@ class CorrelationClustering(ClusterMixin, BaseEstimator):
             are reproducible where it is not reached.
         triangle_limit: how many bad triangles are listed at most.
         missing: what a pair is that a matrix or networkx graph does not hold: ``"negative"`` or ``"free"``.
+        confidence: also give ``confidence_``.
         random_state: an integer; the same one gives the same clusters, in whatever order rows come.
 
     Attributes:
@@ -220,6 +83,9 @@ class CorrelationClustering(ClusterMixin, BaseEstimator):
         lower_bound_: no clustering costs less.
         ratio_: certified: ``cost_`` is at most this many times the least.
         clustering_: all of it as a :class:`Clustering`.
+        confidence_: of each vertex, the share of its judgements' weight that the clusters agree with (with
+            ``confidence``; see :func:`~icml_btt.review.agreement`).
+        changes_: what :meth:`partial_fit` changed.
 
     Example:
         >>> from icml_btt import CorrelationClustering, SignedGraph
@@ -241,6 +107,7 @@ class CorrelationClustering(ClusterMixin, BaseEstimator):
         time_limit: float | None = 60.0,
         triangle_limit: int = TRIANGLE_LIMIT,
         missing: Missing = "negative",
+        confidence: bool = False,
         random_state: int = 0,
     ) -> None:
         self.method = method
@@ -252,17 +119,33 @@ class CorrelationClustering(ClusterMixin, BaseEstimator):
         self.time_limit = time_limit
         self.triangle_limit = triangle_limit
         self.missing = missing
+        self.confidence = confidence
         self.random_state = random_state
 
-    def solve(self, graph: Any, *, report: Report | None = None) -> Clustering:
+    def solve(
+        self,
+        graph: Any,
+        *,
+        sources: Sources | None = None,
+        must_link: Pairs | None = None,
+        cannot_link: Pairs | None = None,
+        report: Report | None = None,
+    ) -> Clustering:
         """Cluster a SignedGraph, networkx graph, signed SciPy sparse array or signed square array.
+
+        Components along positive edges are solved apart, so that nothing in one changes another.
 
         Args:
             graph: what to cluster.
-            report: told the stage and figures worth showing while it works.
+            sources: of each record (a mapping, or a sequence in the order of vertices): a cluster holds at
+                most one record of each source.
+            must_link: pairs that must be in one cluster, as must pairs of infinite positive weight.
+            cannot_link: pairs that must not, as must not pairs of infinite negative weight.
+            report: told the stage and figures worth showing while it works on the largest component.
 
         Raises:
-            ValueError, TypeError: bad input or options, with what was expected.
+            ValueError, TypeError: bad input or options, with what was expected; constraints that
+                contradict each other, with the offending path.
             MemoryError: ``lp="highs"`` and too many bad triangles.
         """
         graph = as_signed_graph(graph, missing=self.missing)
@@ -276,7 +159,52 @@ class CorrelationClustering(ClusterMixin, BaseEstimator):
                 UserWarning,
                 stacklevel=2,
             )
+        constraints = resolve_constraints(graph, must_link, cannot_link, sources)
+        if constraints is None:
+            return self._solve_parts(graph, report)
+        small, offset = constraints.contract(graph)
+        inner = self._solve_parts(small, report)
+        labels = canonical_labels(constraints.mended(small, inner.labels)[constraints.group])
+        cost = float(disagreements(graph, labels))
+        return Clustering(labels, cost, inner.transversal, graph.ids, constraints, offset)
+
+    def _solve_parts(
+        self, graph: SignedGraph, report: Report | None, known: dict[bytes, Clustering] | None = None
+    ) -> Clustering:
+        """Solve each component that holds a negative pair; others are one cluster each.
+
+        Args:
+            graph: without constraints.
+            report: for the largest component.
+            known: components solved before, which are looked up here and added to.
+        """
+        parts = _open_components(graph)
+        if len(parts) == 1 and len(parts[0]) == graph.n and known is None:
+            return self._solve_part(graph, report)
+        # a component is named by its first vertex, and so are clusters
+        labels = np.unique(graph.components, return_index=True)[1][graph.components]
+        largest = max(map(len, parts), default=0)
+        found = []
+        for members in parts:
+            part = graph.induced(members)
+            key = _fingerprint(members, part)
+            solved = None if known is None else known.get(key)
+            if solved is None:
+                solved = self._solve_part(part, report if len(members) == largest else None)
+            if known is not None:
+                known[key] = solved
+            first = np.unique(solved.labels, return_index=True)[1]
+            labels[members] = members[first[solved.labels]]
+            found.append((members, solved.transversal))
+        labels = canonical_labels(labels)
+        whole = join_transversals(graph, found, self.method)
+        return Clustering(labels, float(disagreements(graph, labels)), whole, graph.ids)
+
+    def _solve_part(self, graph: SignedGraph, report: Report | None) -> Clustering:
         seed = int(self.random_state)
+        usual = self.rounding == "pivot32" and self.local_search and self.prune and self.runs > 0
+        if usual and graph.n <= SMALL and self.method != "krivelevich" and self.lp == "auto":
+            return solve_small(graph, seed)
 
         def clusters(found: Transversal) -> Clustering:
             return round_transversal(
@@ -310,16 +238,118 @@ class CorrelationClustering(ClusterMixin, BaseEstimator):
         if first.ratio == 1.0 and self.lp == "auto":
             return first
         found = search(self.method, first.labels)
-        return _better(graph, first, clusters(found)) if found.method != "disjoint" else first
+        return better(graph, first, clusters(found)) if found.method != "disjoint" else first
 
-    def fit(self, X: Any, y: Any = None) -> CorrelationClustering:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sources: Sources | None = None,
+        must_link: Pairs | None = None,
+        cannot_link: Pairs | None = None,
+    ) -> CorrelationClustering:
         """Cluster ``X`` (see :meth:`solve`); ``y`` is ignored."""
-        self.clustering_ = self.solve(X)
-        self.labels_ = self.clustering_.labels
-        self.cost_ = self.clustering_.cost
-        self.lower_bound_ = self.clustering_.lower_bound
-        self.ratio_ = self.clustering_.ratio
+        graph = as_signed_graph(X, missing=self.missing)
+        found = self.solve(graph, sources=sources, must_link=must_link, cannot_link=cannot_link)
+        return self._take(graph, found, found.labels)
+
+    def _take(
+        self, graph: SignedGraph, found: Clustering, labels: Int[np.ndarray, " n"]
+    ) -> CorrelationClustering:
+        self.graph_ = graph
+        self.clustering_ = found
+        self.labels_ = labels
+        self.cost_ = found.cost
+        self.lower_bound_ = found.lower_bound
+        self.ratio_ = found.ratio
+        if self.confidence:
+            self.confidence_ = agreement(graph, labels)
         return self
+
+    def partial_fit(
+        self,
+        positive: Pairs,
+        negative: Pairs = (),
+        *,
+        positive_weight: Iterable[float] | None = None,
+        negative_weight: Iterable[float] | None = None,
+        ids: Iterable[Hashable] | None = None,
+    ) -> CorrelationClustering:
+        """Take new judgements, and solve again only the components that they touch.
+
+        Clusters elsewhere keep their numbers in ``labels_``, and so does, of a cluster that changes, its
+        largest part; ``changes_`` lists what merged, split and came. A pair judged before is judged anew. The
+        first call is a fit.
+
+        Args:
+            positive: pairs now judged "same"; records may be new.
+            negative: pairs now judged "different".
+            positive_weight: as in :meth:`~icml_btt.signed_graph.SignedGraph.from_edges`.
+            negative_weight: the same.
+            ids: further records, without judgements.
+
+        Raises:
+            ValueError: after a fit with constraints; names after a fit with numbers, or the reverse.
+        """
+        edges = (positive, negative, positive_weight, negative_weight, ids)
+        if not hasattr(self, "graph_"):
+            graph = extended(None, *edges, missing=self.missing)[0]
+            return self._take(graph, found := self.solve(graph), found.labels)
+        if self.clustering_.constraints is not None:
+            raise ValueError("constraints may reach any component: fit again with all judgements")
+        graph, old, touched = extended(self.graph_, *edges, missing=self.missing)
+        component = graph.components
+        inside = np.isin(component, component[touched])
+        members = np.flatnonzero(inside)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            part = self.solve(graph.induced(members))
+        before = np.full(graph.n, -1, dtype=np.int64)
+        before[old] = self.labels_
+        labels, self.changes_ = renamed(before, members, part.labels)
+        earlier = self.clustering_.transversal
+        # What was found elsewhere still stands: no triangle there has changed.
+        kept = replace(
+            earlier,
+            edges=earlier.edges[~inside[old[earlier.edges[:, 0]]]],
+            packing=Packing(
+                earlier.packing.triangles[(away := ~inside[old[earlier.packing.triangles[:, 0]]])],
+                earlier.packing.values[away],
+            ),
+            lp_value=None,
+            support=None,
+        )
+        whole = join_transversals(graph, [(old, kept), (members, part.transversal)], self.method)
+        cost = float(disagreements(graph, canonical := canonical_labels(labels)))
+        return self._take(graph, Clustering(canonical, cost, whole, graph.ids), labels)
+
+    @property
+    def review_(self) -> list[ReviewItem]:
+        """Judgements that a person should look at, the most doubtful first (see :mod:`icml_btt.review`)."""
+        if not hasattr(self, "graph_"):
+            raise AttributeError("fit first")
+        return review(self.graph_, self.clustering_)
+
+    def path(
+        self, similarity: Any, thresholds: Iterable[float], *, ids: Sequence[Hashable] | None = None
+    ) -> list[Clustering]:
+        """Cluster a similarity at many thresholds; components that do not change are solved once.
+
+        Args:
+            similarity: as in :meth:`~icml_btt.signed_graph.SignedGraph.from_similarity`.
+            thresholds: "same" from here on, in any order.
+            ids: a name for each row.
+
+        Returns:
+            For each threshold what :meth:`solve` gives.
+        """
+        known: dict[bytes, Clustering] = {}
+        found = []
+        for threshold in thresholds:
+            graph = SignedGraph.from_similarity(similarity, threshold, missing=self.missing, ids=ids)
+            found.append(self._solve_parts(graph, None, known))
+        return found
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that rows and columns of the input are the same things."""

@@ -10,7 +10,8 @@ from icml_core import Example
 
 def cc(seed: int) -> Example:
     """Two triangles joined by one edge: the two triangles are the optimal clusters."""
-    from icml_btt.clustering import Clustering, CorrelationClustering
+    from icml_btt.clustering import CorrelationClustering
+    from icml_btt.clusters import Clustering
 
     def check(result: Clustering) -> None:
         assert result.clusters() == [["a", "b", "c"], ["x", "y", "z"]]
@@ -42,6 +43,42 @@ def transversal(seed: int) -> Example:
         corrupt=lambda solution: replace(
             solution, edges=solution.edges[:0], sign=solution.sign[:0], cost=0.0
         ),
+        bad=_asymmetric,
+    )
+
+
+def cluster_deletion(seed: int) -> Example:
+    """Two triangles joined by one edge: deleting it leaves two cliques."""
+    from icml_btt.clique_partition import CliquePartition, ClusterDeletion
+
+    def check(result: CliquePartition) -> None:
+        assert result.clusters() == [["a", "b", "c"], ["x", "y", "z"]]
+        assert (result.cost, result.ratio) == (1.0, 1.0)
+
+    return Example(
+        build=lambda: ClusterDeletion(seed=seed),
+        inputs=_two_triangles,
+        call=lambda solver, graph: solver.solve(graph),
+        check=check,
+        corrupt=lambda solution: replace(solution, labels=solution.labels * 0),
+        bad=_asymmetric,
+    )
+
+
+def minstc(seed: int) -> Example:
+    """Two triangles joined by one edge: that edge is weak."""
+    from icml_btt.strong_triadic_closure import StrongTies, StrongTriadicClosure
+
+    def check(result: StrongTies) -> None:
+        assert result.edges[result.weak].tolist() == [[2, 3]]
+        assert (result.cost, result.lower_bound) == (1.0, 1.0)
+
+    return Example(
+        build=lambda: StrongTriadicClosure(seed=seed),
+        inputs=_two_triangles,
+        call=lambda solver, graph: solver.solve(graph),
+        check=check,
+        corrupt=lambda solution: replace(solution, weak=~solution.weak),
         bad=_asymmetric,
     )
 
@@ -99,6 +136,25 @@ def instances(seed: int) -> Example:
         inputs=lambda: seed,
         call=lambda sampler, start: sampler.sample(3, seed=start),
         check=check,
+    )
+
+
+def score(seed: int) -> Example:
+    """The path of three vertices, cut at its end: one mistake, and the truth is met."""
+    import numpy as np
+
+    from icml_btt.scoring import Score
+    from icml_btt.signed_graph import SignedGraph
+
+    def check(result: dict[str, float]) -> None:
+        assert result == {"cost": 1.0, "bad_triangles_left": 0.0, "clusters": 2.0, "ari": 1.0}
+
+    return Example(
+        build=Score,
+        inputs=lambda: (np.array([0, 0, 1]), SignedGraph.from_edges([(0, 1), (1, 2)])),
+        call=lambda evaluator, pair: evaluator.evaluate(*pair, truth=np.array([5, 5, 7])),
+        check=check,
+        bad=lambda: (np.array([0, 0]), SignedGraph.from_edges([(0, 1), (1, 2)])),
     )
 
 

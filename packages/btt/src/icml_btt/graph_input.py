@@ -100,6 +100,35 @@ def is_networkx(graph: Any) -> bool:
     return all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed", "is_multigraph"))
 
 
+def networkx_edges(
+    graph: Any, sign: str | None, weight: str | None
+) -> dict[int, tuple[list[Any], list[float]]]:
+    """The positive (1) and negative (−1) edges of a networkx graph, with their weights.
+
+    Raises:
+        TypeError: a directed graph or a multigraph.
+        ValueError: a sign or weight that is no number.
+    """
+    if graph.is_directed() or graph.is_multigraph():
+        raise TypeError(
+            f"expected an undirected networkx.Graph, got {type(graph).__name__}; "
+            "use graph.to_undirected(), and merge parallel edges"
+        )
+    lists: dict[int, tuple[list[Any], list[float]]] = {1: ([], []), -1: ([], [])}
+    for u, v, data in graph.edges(data=True):
+        size = 1.0 if weight is None else number(data.get(weight, 1.0), f"weight of edge {u!r}, {v!r}")
+        if sign is not None:
+            direction = number(data.get(sign, 1.0), f"sign of edge {u!r}, {v!r}")
+        else:
+            direction, size = (1.0 if size == 0 else size), abs(size)
+        if direction == 0:
+            direction, size = 1.0, 0.0
+        pairs, weights = lists[1 if direction > 0 else -1]
+        pairs.append((u, v))
+        weights.append(size)
+    return lists
+
+
 def check_missing(missing: str) -> None:
     """Refuse anything but the two values of :data:`Missing`."""
     if missing not in get_args(Missing):

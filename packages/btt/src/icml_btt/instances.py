@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from jaxtyping import Int
+from scipy.spatial import cKDTree
 
+from icml_btt.hard_instances import collapse_graph, packing_optimum, random_triples
 from icml_btt.signed_graph import SignedGraph
 
-Kind: TypeAlias = Literal["planted", "gnp"]
+Kind: TypeAlias = Literal["planted", "gnp", "knn", "collapse"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,10 +23,15 @@ class Instance:
     Attributes:
         graph: the signed graph.
         truth: the planted clusters, or None.
+        optimum: the cost of optimal transversals, clusters, cliques and ties alike, or None.
+        exact_cover: (collapse) whether triples cover every vertex once, which is so exactly where the
+            optimum is ``|E⁺| − n``; else None.
     """
 
     graph: SignedGraph
     truth: Int[np.ndarray, " n"] | None
+    optimum: float | None = None
+    exact_cover: bool | None = None
 
 
 def planted(
@@ -88,6 +96,63 @@ def gnp(n: int, probability: float, *, seed: int, density: float = 1.0, weighted
     return Instance(SignedGraph.from_edges(_bernoulli_pairs(n, probability, rng), n=n), None)
 
 
+def knn(n: int, clusters: int, neighbours: int, *, seed: int, spread: float = 0.15) -> Instance:
+    """Draw points around random centres of the unit square; positive are pairs of nearest neighbours.
+
+    Args:
+        n: number of vertices.
+        clusters: number of centres; each point belongs to one uniformly, which is the truth.
+        neighbours: a pair is positive where one point is among so many nearest ones of the other.
+        seed: decides everything.
+        spread: standard deviation of the points around their centre.
+
+    Raises:
+        ValueError: a negative ``n``, no cluster, no neighbour, a spread that is not positive.
+    """
+    _check(n)
+    if clusters < 1 or neighbours < 1 or not 0 < spread < np.inf:
+        raise ValueError(
+            f"clusters={clusters}, neighbours={neighbours}, spread={spread}; expected at least one, "
+            "at least one, and a positive number"
+        )
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(clusters, size=n)
+    points = rng.random((clusters, 2))[truth] + spread * rng.normal(size=(n, 2))
+    if n < 2:
+        return Instance(SignedGraph.from_edges([], n=n), truth)
+    nearest = np.asarray(cKDTree(points).query(points, k=min(neighbours + 1, n))[1])
+    ends = np.stack([np.repeat(np.arange(n), nearest.shape[1] - 1), nearest[:, 1:].ravel()], axis=1)
+    return Instance(SignedGraph.from_edges(np.unique(np.sort(ends, axis=1), axis=0), n=n), truth)
+
+
+def collapse(
+    n: int,
+    *,
+    seed: int = 0,
+    cover: bool = True,
+    extra: int | None = None,
+    triples: Sequence[Sequence[int]] | None = None,
+) -> Instance:
+    """An instance of the hard family on which all four optima coincide (see :mod:`icml_btt.hard_instances`).
+
+    Args:
+        n: number of vertices.
+        seed: decides everything.
+        cover: plant an exact cover, and with it the optimum; without it there is none.
+        extra: how many triples to add.
+        triples: take these instead of drawing some; the optimum is then found by a small integer program.
+
+    Raises:
+        ValueError: triples that break the rules of the family; ``cover`` where three does not divide n.
+    """
+    drawn = triples is None
+    family = random_triples(n, cover=cover, extra=extra, seed=seed) if triples is None else list(triples)
+    graph = collapse_graph(family, n)
+    exact = len(graph.ends) - n
+    optimum = exact if drawn and cover else packing_optimum(family, n)
+    return Instance(graph, None, float(optimum), optimum == exact)
+
+
 def thirds() -> Instance:
     """A complete graph of 8 vertices whose cover program has a single optimum, 26/3, with values in thirds.
 
@@ -103,13 +168,16 @@ class SignedGraphs:
     """Sampler of random signed graphs.
 
     Args:
-        kind: ``"planted"`` or ``"gnp"``.
+        kind: ``"planted"``, ``"gnp"``, ``"knn"`` or ``"collapse"``.
         vertices: number of vertices.
-        clusters: (planted) number of clusters.
+        clusters: (planted, knn) number of clusters.
         noise: (planted) probability of a wrong judgement.
         probability: (gnp) of a positive pair.
         density: probability that a pair is judged; below 1 the other pairs are free.
         weighted: weights uniform on (0, 2] instead of 1.
+        neighbours: (knn) positive are pairs among so many nearest.
+        cover: (collapse) whether an exact cover is planted.
+        triples: (collapse) the family to take instead of a random one.
 
     Example:
         >>> from icml_btt import SignedGraphs
@@ -127,10 +195,16 @@ class SignedGraphs:
         probability: float = 0.5,
         density: float = 1.0,
         weighted: bool = False,
+        neighbours: int = 5,
+        cover: bool = True,
+        triples: Sequence[Sequence[int]] | None = None,
     ) -> None:
         if kind not in get_args(Kind):
-            raise ValueError(f"kind={kind!r}; expected 'planted' or 'gnp'")
+            raise ValueError(f"kind={kind!r}; expected one of {', '.join(get_args(Kind))}")
         self.kind = kind
+        self.neighbours = neighbours
+        self.cover = cover
+        self.triples = triples
         self.vertices = vertices
         self.clusters = clusters
         self.noise = noise
@@ -142,7 +216,7 @@ class SignedGraphs:
         """Draw ``n`` instances; each has a stream of random numbers of its own.
 
         Raises:
-            ValueError: a negative ``n``, or what :func:`planted` and :func:`gnp` refuse.
+            ValueError: a negative ``n``, or what the function of the kind refuses.
         """
         if n < 0:
             raise ValueError(f"cannot draw {n} instances")
@@ -160,6 +234,12 @@ class SignedGraphs:
                     weighted=self.weighted,
                 )
                 for each in seeds
+            ]
+        if self.kind == "knn":
+            return [knn(self.vertices, self.clusters, self.neighbours, seed=each) for each in seeds]
+        if self.kind == "collapse":
+            return [
+                collapse(self.vertices, seed=each, cover=self.cover, triples=self.triples) for each in seeds
             ]
         return [
             gnp(self.vertices, self.probability, seed=each, density=self.density, weighted=self.weighted)

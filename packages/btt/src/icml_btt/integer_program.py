@@ -2,7 +2,9 @@
 
 Transversals: one 0/1 variable for each edge in a bad triangle, one row for each triangle. Clusterings: one
 0/1 variable "apart" for each pair of vertices, with the triangle inequalities ``x_uw ≤ x_uv + x_vw``, which
-are added as solutions violate them. HiGHS solves both.
+are added as solutions violate them. Cliques (cluster deletion): the same, where pairs that are not positive
+are apart to begin with. Weak ties (MinSTC): a 0/1 variable for each positive edge, a row for each open wedge.
+HiGHS solves all, or CP-SAT where OR-Tools is installed.
 """
 
 from __future__ import annotations
@@ -15,18 +17,21 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
+from scipy.optimize import linprog
 from scipy.sparse import csgraph
 
-from icml_btt.clustering import round_transversal
+from icml_btt.binary_program import Backend, check_backend, solve_binary
+from icml_btt.clique_partition import check_cliques, cluster_deletion
+from icml_btt.clusters import round_transversal
 from icml_btt.cost import canonical_labels, disagreements
 from icml_btt.linear_program import check_triangle_count
 from icml_btt.local_search import local_moves
 from icml_btt.signed_graph import Missing, SignedGraph, as_signed_graph
+from icml_btt.strong_triadic_closure import minstc, positive_part
 from icml_btt.transversals import BadTriangleTransversal, certified_ratio, transversal
 from icml_btt.triangles import TriangleSystem, bad_triangles
 
-Problem: TypeAlias = Literal["btt", "cc"]
+Problem: TypeAlias = Literal["btt", "cc", "cd", "minstc"]
 
 _TRIANGLE_LIMIT = 200_000
 _VERTEX_LIMIT = 300  # of one component; 45,000 pairs
@@ -38,12 +43,12 @@ class Optimum:
     """The best solution found, and the best bound proved.
 
     Attributes:
-        problem: ``"btt"`` or ``"cc"``.
+        problem: ``"btt"``, ``"cc"``, ``"cd"`` or ``"minstc"``.
         cost: of the solution.
         bound: no solution costs less.
         status: ``"optimal"`` where the two are equal, else ``"time limit"``.
-        edges: (``"btt"``) the transversal, else None.
-        labels: (``"cc"``) the cluster of each vertex, else None.
+        edges: (``"btt"``, ``"minstc"``) the transversal, or the weak edges; else None.
+        labels: (``"cc"``, ``"cd"``) the cluster of each vertex, else None.
     """
 
     problem: Problem
@@ -61,20 +66,26 @@ class Optimum:
     def verify(self, graph: Any) -> None:
         """Accept the solution where it is one, costs what it says, and is called optimal only if proved.
 
-        The bound itself is HiGHS' word: proving it again takes as long as solving.
+        The bound itself is the solver's word: proving it again takes as long as solving.
 
         Raises:
             ValueError: says what is wrong.
         """
         graph = as_signed_graph(graph)
-        if self.problem == "cc":
+        if self.problem in ("cd", "minstc"):
+            graph = positive_part(graph)
+        if self.problem in ("cc", "cd"):
             if self.labels is None:
-                raise ValueError("a solution of 'cc' has labels")
+                raise ValueError(f"a solution of {self.problem!r} has labels")
             cost = float(disagreements(graph, self.labels))
+            if self.problem == "cd":
+                check_cliques(graph, self.labels)
         else:
             if self.edges is None:
-                raise ValueError("a solution of 'btt' has edges")
+                raise ValueError(f"a solution of {self.problem!r} has edges")
             keys = graph.pair_key(self.edges[:, 0], self.edges[:, 1])
+            if self.problem == "minstc" and (graph.signs_of(*self.edges.T) <= 0).any():
+                raise ValueError("only positive edges can be weak")
             missed = bad_triangles(graph.without(keys), limit=1)
             if len(missed):
                 names = tuple(graph.name(v) for v in missed[0])
@@ -92,7 +103,8 @@ class ExactOptimum:
     """Solver of small instances to proven optimality.
 
     Args:
-        problem: ``"cc"`` (clusters) or ``"btt"`` (transversal).
+        problem: ``"cc"`` (clusters), ``"btt"`` (transversal), ``"cd"`` (cliques) or ``"minstc"`` (weak ties).
+        backend: ``"highs"``, or ``"cpsat"`` (OR-Tools) for the integer programs.
         time_limit: in seconds; after it the solution is the best found, with the bound proved so far.
         missing: what a pair is that a matrix or networkx graph does not hold.
         seed: of the heuristic that gives the first solution.
@@ -107,13 +119,16 @@ class ExactOptimum:
         self,
         problem: Problem = "cc",
         *,
+        backend: Backend = "highs",
         time_limit: float = 60.0,
         missing: Missing = "negative",
         seed: int = 0,
     ) -> None:
         if problem not in get_args(Problem):
-            raise ValueError(f"problem={problem!r}; expected 'btt' or 'cc'")
-        self.problem = problem
+            raise ValueError(f"problem={problem!r}; expected 'btt', 'cc', 'cd' or 'minstc'")
+        check_backend(backend)
+        self.problem: Problem = problem
+        self.backend: Backend = backend
         self.time_limit = time_limit
         self.missing = missing
         self.seed = seed
@@ -126,11 +141,32 @@ class ExactOptimum:
             ValueError, TypeError: see :func:`~icml_btt.signed_graph.as_signed_graph`.
         """
         graph = as_signed_graph(graph, missing=self.missing)
-        solve = optimal_clustering if self.problem == "cc" else optimal_transversal
-        return solve(graph, time_limit=self.time_limit, seed=self.seed)
+        solve = {
+            "btt": optimal_transversal,
+            "cc": optimal_clustering,
+            "cd": optimal_cliques,
+            "minstc": optimal_ties,
+        }[self.problem]
+        return solve(graph, time_limit=self.time_limit, backend=self.backend, seed=self.seed)
 
 
-def optimal_transversal(graph: SignedGraph, *, time_limit: float = 60.0, seed: int = 0) -> Optimum:
+def exact(
+    graph: Any,
+    problem: Problem = "btt",
+    *,
+    time_limit: float = 60.0,
+    backend: Backend = "highs",
+    missing: Missing = "negative",
+    seed: int = 0,
+) -> Optimum:
+    """Solve a small instance to optimality, or say how close it came (see :class:`ExactOptimum`)."""
+    solver = ExactOptimum(problem, backend=backend, time_limit=time_limit, missing=missing, seed=seed)
+    return solver.solve(graph)
+
+
+def optimal_transversal(
+    graph: SignedGraph, *, time_limit: float = 60.0, backend: Backend = "highs", seed: int = 0
+) -> Optimum:
     """Find a cheapest transversal, or as good a one as time allows.
 
     Raises:
@@ -138,65 +174,136 @@ def optimal_transversal(graph: SignedGraph, *, time_limit: float = 60.0, seed: i
     """
     deadline = time.perf_counter() + time_limit
     check_triangle_count(graph, _TRIANGLE_LIMIT)
-    system = TriangleSystem.of(graph)
     first = BadTriangleTransversal(time_limit=time_limit / 2, seed=seed).solve(graph)
-    edges, cost, bound = first.edges, first.cost, first.lower_bound
-    if len(system.rows) and bound < cost:
-        count = len(system.rows)
-        result = milp(
-            system.weight,
-            integrality=np.ones(len(system.weight), dtype=np.int64),
-            bounds=Bounds(0, 1),
-            constraints=LinearConstraint(sparse.csr_array(system.incidence.T), np.ones(count), np.inf),
-            options={"time_limit": max(deadline - time.perf_counter(), 0.01), "mip_rel_gap": 0.0},
+    system = TriangleSystem.of(graph)
+    start = (first.keys(graph), first.cost, first.lower_bound)
+    return _optimal_cover(graph, "btt", system, system.rows, start, deadline, backend, seed)
+
+
+def optimal_ties(
+    graph: SignedGraph, *, time_limit: float = 60.0, backend: Backend = "highs", seed: int = 0
+) -> Optimum:
+    """Find a cheapest labelling of ties, or as good a one as time allows.
+
+    Raises:
+        MemoryError: more than 200,000 open wedges.
+    """
+    deadline = time.perf_counter() + time_limit
+    whole = positive_part(graph)
+    check_triangle_count(whole, _TRIANGLE_LIMIT)
+    first = minstc(whole, seed=seed)
+    system = TriangleSystem.of(whole)
+    start = (whole.keys[first.weak], first.cost, first.lower_bound)
+    return _optimal_cover(whole, "minstc", system, system.rows[:, 1:], start, deadline, backend, seed)
+
+
+def _optimal_cover(
+    graph: SignedGraph,
+    problem: Problem,
+    system: TriangleSystem,
+    rows: Int[np.ndarray, "triangles k"],
+    start: tuple[Int[np.ndarray, " edges"], float, float],
+    deadline: float,
+    backend: Backend,
+    seed: int,
+) -> Optimum:
+    """The cheapest edges such that every row has one, from edges, cost and bound at hand."""
+    keys, cost, bound = start
+    if len(rows) and bound < cost:
+        columns, place = np.unique(rows, return_inverse=True)
+        count, width = rows.shape
+        matrix = sparse.csr_array(
+            (np.ones(place.size), place.ravel(), np.arange(0, place.size + 1, width)),
+            shape=(count, len(columns)),
         )
-        _check_result(result)
-        if result.x is not None and system.weight @ (result.x > 0.5) < cost:
-            edges = graph.pair_ends(system.keys[result.x > 0.5])
-            cost = math.fsum(system.weight[result.x > 0.5])
-        bound = max(bound, _proved(result, cost))
-    return _optimum(graph, "btt", cost, bound, edges=edges)
+        weight = system.weight[columns]
+        left = deadline - time.perf_counter()
+        found = solve_binary(weight, matrix, np.ones(count), backend=backend, seconds=left, seed=seed)
+        if found.x is not None and weight @ found.x < cost:
+            keys = system.keys[columns[found.x]]
+            cost = math.fsum(weight[found.x])
+        bound = max(bound, cost if found.optimal else found.bound)
+    return _optimum(graph, problem, cost, bound, edges=graph.pair_ends(np.sort(keys)))
 
 
-def optimal_clustering(graph: SignedGraph, *, time_limit: float = 60.0, seed: int = 0) -> Optimum:
+def optimal_clustering(
+    graph: SignedGraph, *, time_limit: float = 60.0, backend: Backend = "highs", seed: int = 0
+) -> Optimum:
     """Find a cheapest clustering, or as good a one as time allows; components are solved one by one.
 
     Raises:
         MemoryError: a component along positive edges of more than 300 vertices.
     """
+    _check_components(graph)
+    first = round_transversal(graph, transversal(graph, "disjoint", seed=seed), seed=seed)
+    start = (first.labels, first.lower_bound)
+    return _optimal_partition(graph, "cc", start, time.perf_counter() + time_limit, backend, seed)
+
+
+def optimal_cliques(
+    graph: SignedGraph, *, time_limit: float = 60.0, backend: Backend = "highs", seed: int = 0
+) -> Optimum:
+    """Find a cheapest partition into cliques of positive edges, or as good a one as time allows.
+
+    Raises:
+        MemoryError: a component along positive edges of more than 300 vertices.
+    """
     deadline = time.perf_counter() + time_limit
-    component = graph.components
-    sizes = np.bincount(component, minlength=1)
-    if sizes.max() > _VERTEX_LIMIT:
+    whole = positive_part(graph)
+    _check_components(whole)
+    first = cluster_deletion(whole, seed=seed)
+    return _optimal_partition(whole, "cd", (first.labels, first.lower_bound), deadline, backend, seed)
+
+
+def _check_components(graph: SignedGraph) -> None:
+    largest = int(np.bincount(graph.components, minlength=1).max())
+    if largest > _VERTEX_LIMIT:
         raise MemoryError(
-            f"a component has {sizes.max()} vertices; the integer program is for at most {_VERTEX_LIMIT}: "
+            f"a component has {largest} vertices; the integer program is for at most {_VERTEX_LIMIT}: "
             "use CorrelationClustering, which certifies how far from optimal it can be"
         )
-    first = round_transversal(graph, transversal(graph, "disjoint", seed=seed), seed=seed)
-    labels = first.labels.copy()
+
+
+def _optimal_partition(
+    graph: SignedGraph,
+    problem: Problem,
+    start: tuple[Int[np.ndarray, " n"], float],
+    deadline: float,
+    backend: Backend,
+    seed: int,
+) -> Optimum:
+    """The cheapest clusters, component by component, from labels and a bound at hand."""
+    labels, known = start[0].copy(), start[1]
+    component = graph.components
     bound = 0.0
-    for index in np.flatnonzero(sizes > 2):
+    for index in np.flatnonzero(np.bincount(component, minlength=1) > 2):
         members = np.flatnonzero(component == index)
-        part = _induced(graph, members)
-        solved, proved = _solve_component(part, canonical_labels(labels[members]), deadline)
+        part = graph.induced(members)
+        mine = canonical_labels(labels[members])
+        solved, proved = _solve_component(part, mine, deadline, problem == "cd", backend, seed)
         # Numbers of clusters are vertices, so those of two components never meet.
         labels[members] = graph.n + members[_first_members(solved)]
         bound += proved
     labels = canonical_labels(labels)
-    bound = max(bound, first.lower_bound)
-    return _optimum(graph, "cc", float(disagreements(graph, labels)), bound, labels=labels)
+    return _optimum(graph, problem, float(disagreements(graph, labels)), max(bound, known), labels=labels)
 
 
 def _solve_component(
-    graph: SignedGraph, labels: Int[np.ndarray, " n"], deadline: float
+    graph: SignedGraph,
+    labels: Int[np.ndarray, " n"],
+    deadline: float,
+    cliques: bool,
+    backend: Backend,
+    seed: int,
 ) -> tuple[Int[np.ndarray, " n"], float]:
     """The best clustering of a connected graph that was found, and the bound proved."""
     u, v = np.triu_indices(graph.n, 1)
     sign = graph.signs_of(u, v)
     weight = graph.weights_of(graph.pair_key(u, v))
-    # Apart costs w where positive and saves w where negative.
-    price = sign * weight
-    constant = float(weight[sign < 0].sum())
+    # Apart costs w where positive and saves w where negative; between cliques a negative pair is always.
+    least = (sign < 0).astype(np.float64) if cliques else np.zeros(len(u))
+    price = np.where(least > 0, 0.0, sign * weight)
+    constant = 0.0 if cliques else float(weight[sign < 0].sum())
     position = np.zeros((graph.n, graph.n), dtype=np.int64)
     position[u, v] = position[v, u] = np.arange(len(u))
     cuts = np.zeros((0, 3), dtype=np.int64)
@@ -204,18 +311,20 @@ def _solve_component(
     bound = 0.0
     fractional = True
     while bound < cost - _slack(cost) and (left := deadline - time.perf_counter()) > 0:
-        result = _solve_cuts(price, cuts, fractional, left)
-        proved = constant + (result.fun if fractional and result.status == 0 else _dual_bound(result))
-        bound = max(bound, _rounded_up(graph, proved))
-        if result.x is None or (fractional and result.status != 0):
+        program = (price, least, cuts)
+        x, proved = _relaxed(*program, left) if fractional else _integral(*program, left, backend, seed)
+        bound = max(bound, _rounded_up(graph, constant + proved))
+        if x is None:
             break
-        apart = result.x[position]
+        apart = x[position]
         np.fill_diagonal(apart, 0.0)
-        joined = csgraph.connected_components(apart < 0.5, directed=False)[1].astype(np.int64)
-        better = local_moves(graph, joined)
-        if (improved := float(disagreements(graph, better))) < cost:
-            labels, cost = better, improved
         fresh = _violated(apart, position)
+        joined = csgraph.connected_components(apart < 0.5, directed=False)[1].astype(np.int64)
+        better = joined if cliques else local_moves(graph, joined)
+        improved = float(disagreements(graph, better))
+        # Joined pairs of negative sign are no cliques, except where nothing is violated.
+        if improved < cost and not (cliques and (fractional or len(fresh))):
+            labels, cost = better, improved
         if not len(fresh) and not fractional:
             break
         # Fractional solutions find most of the rows that matter, before integers are asked for.
@@ -224,27 +333,47 @@ def _solve_component(
     return labels, min(bound, cost)
 
 
-def _solve_cuts(
-    price: Float[np.ndarray, " pairs"], cuts: Int[np.ndarray, "rows 3"], fractional: bool, seconds: float
-) -> OptimizeResult:
-    """Minimise the price subject to ``x_i − x_j − x_k ≤ 0`` for each row (i, j, k) and 0 ≤ x ≤ 1."""
+def _cut_rows(cuts: Int[np.ndarray, "rows 3"], variables: int) -> sparse.csr_array:
+    """``−x_i + x_j + x_k`` for each row (i, j, k)."""
     count = len(cuts)
-    signs = np.tile([1.0, -1.0, -1.0], count)
-    matrix = sparse.csr_array(
-        (signs, cuts.ravel(), np.arange(0, 3 * count + 1, 3)), shape=(count, len(price))
+    return sparse.csr_array(
+        (np.tile([-1.0, 1.0, 1.0], count), cuts.ravel(), np.arange(0, 3 * count + 1, 3)),
+        shape=(count, variables),
     )
-    if fractional:
-        rows: Any = {"A_ub": matrix, "b_ub": np.zeros(count)} if count else {}
-        return linprog(price, bounds=(0, 1), method="highs", options={"time_limit": seconds}, **rows)
-    result = milp(
-        price,
-        integrality=np.ones(len(price), dtype=np.int64),
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(matrix, -np.inf, np.zeros(count)) if count else None,
-        options={"time_limit": seconds, "mip_rel_gap": 0.0},
-    )
-    _check_result(result)
-    return result
+
+
+def _relaxed(
+    price: Float[np.ndarray, " pairs"],
+    least: Float[np.ndarray, " pairs"],
+    cuts: Int[np.ndarray, "rows 3"],
+    seconds: float,
+) -> tuple[Float[np.ndarray, " pairs"] | None, float]:
+    """Minimise the price over least ≤ x ≤ 1 with ``x_i ≤ x_j + x_k`` for each row: x, and its price."""
+    rows: Any = {"A_ub": -_cut_rows(cuts, len(price)), "b_ub": np.zeros(len(cuts))} if len(cuts) else {}
+    limits = np.stack([least, np.ones(len(price))], axis=1)
+    options: Any = {"bounds": limits, "options": {"time_limit": seconds}} | rows
+    result: Any = linprog(price, method="highs", **options)
+    return (result.x, float(result.fun)) if result.status == 0 else (None, -math.inf)
+
+
+def _integral(
+    price: Float[np.ndarray, " pairs"],
+    least: Float[np.ndarray, " pairs"],
+    cuts: Int[np.ndarray, "rows 3"],
+    seconds: float,
+    backend: Backend,
+    seed: int,
+) -> tuple[Float[np.ndarray, " pairs"] | None, float]:
+    """The same over whole numbers: the best x found, and the bound proved."""
+    free = np.flatnonzero(least == 0)
+    rows = _cut_rows(cuts, len(price))
+    right = -(rows @ least)
+    found = solve_binary(price[free], rows[:, free], right, backend=backend, seconds=seconds, seed=seed)
+    if found.x is None:
+        return None, found.bound
+    x = least.copy()
+    x[free] = found.x
+    return x, found.bound
 
 
 def _violated(apart: Float[np.ndarray, "n n"], position: Int[np.ndarray, "n n"]) -> Int[np.ndarray, "rows 3"]:
@@ -262,36 +391,10 @@ def _violated(apart: Float[np.ndarray, "n n"], position: Int[np.ndarray, "n n"])
     return np.stack([position[u, w], position[u, v], position[v, w]], axis=1)
 
 
-def _induced(graph: SignedGraph, members: Int[np.ndarray, " k"]) -> SignedGraph:
-    """The graph on some of the vertices, renumbered 0, 1, … in the same order."""
-    number = np.full(graph.n, -1, dtype=np.int64)
-    number[members] = np.arange(len(members))
-    ends = number[graph.ends]
-    inside = (ends >= 0).all(axis=1)
-    return SignedGraph(
-        len(members), ends[inside], graph.sign[inside], graph.weight[inside], graph.missing, None
-    )
-
-
 def _first_members(labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """The first vertex of each vertex's cluster."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return first[inverse]
-
-
-def _check_result(result: OptimizeResult) -> None:
-    """Refuse anything but an optimum (0) or the end of time (1)."""
-    if result.status not in (0, 1):
-        raise RuntimeError(f"HiGHS did not solve the integer program: {result.message}")
-
-
-def _dual_bound(result: OptimizeResult) -> float:
-    proved = getattr(result, "mip_dual_bound", None)
-    return -math.inf if proved is None else float(proved)
-
-
-def _proved(result: OptimizeResult, cost: float) -> float:
-    return cost if result.status == 0 else _dual_bound(result)
 
 
 def _rounded_up(graph: SignedGraph, bound: float) -> float:

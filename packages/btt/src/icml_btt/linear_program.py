@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 from scipy.optimize import linprog
 
+from icml_btt import compiled
 from icml_btt.packing import Packing, pack_rows
 from icml_btt.rounding import COVER_TOLERANCE
 from icml_btt.signed_graph import Missing, SignedGraph, as_signed_graph
-from icml_btt.triangles import TriangleSystem, bad_triangles, count_bad_triangles
+from icml_btt.triangles import TriangleSystem, count_bad_triangles
 
-Status: TypeAlias = Literal["optimal", "time limit"]
+Status: TypeAlias = Literal["optimal", "time limit", "approximate"]
+CoverMethod: TypeAlias = Literal["auto", "highs", "mwu"]
 
 
 class Report(Protocol):
@@ -30,6 +32,8 @@ class Report(Protocol):
 
 
 TRIANGLE_LIMIT = 2_000_000  # beyond, the explicit list of triangles takes hundreds of megabytes
+# Multiplicative weights take so many times more; they need about 100 bytes a triangle.
+MWU_FACTOR = 10
 
 # A row counts as violated below this, ten times HiGHS' own feasibility tolerance of 1e-7.
 _VIOLATED = 1e-6
@@ -49,8 +53,9 @@ class CoverSolution:
         x: the cover, feasible for every bad triangle; at most 1.
         packing: the dual solution.
         value: ``Σ w_e x_e``.
-        status: ``"optimal"``, or ``"time limit"`` where x costs more than the packing proves.
-        rounds: how many linear programs were solved.
+        status: ``"optimal"``, or ``"time limit"`` or ``"approximate"`` where x costs more than the packing
+            proves.
+        rounds: how many linear programs were solved, or how many phases of multiplicative weights.
     """
 
     edges: Int[np.ndarray, "edges 2"]
@@ -149,7 +154,7 @@ def solve_cover(
             return _solution(graph, system, x, y, "time limit", rounds)
         rounds += 1
         attempt, dual = solved
-        dual = _feasible_packing(system, dual)
+        dual = feasible_packing(system, dual)
         y = dual if dual.sum() > y.sum() else y
         total = attempt[rows].sum(axis=1)
         violated = np.flatnonzero(total < 1 - _VIOLATED)
@@ -206,12 +211,13 @@ def _solve_rows(
     raise RuntimeError(f"HiGHS did not solve the cover program: {result.message}")
 
 
-def _feasible_packing(
+def feasible_packing(
     system: TriangleSystem, y: Float[np.ndarray, " triangles"]
 ) -> Float[np.ndarray, " triangles"]:
-    """Take HiGHS' tolerance off: each triangle is divided by the worst overload among its edges."""
+    """Make a packing of any amounts: each triangle is divided by the worst overload among its edges."""
     overload = np.maximum(system.load(y) / system.weight, 1.0)
-    return y / overload[system.rows].max(axis=1)
+    negative, first, second = (overload[column] for column in system.rows.T)
+    return y / np.maximum(np.maximum(negative, first), second)
 
 
 def _feasible_cover(
@@ -268,9 +274,16 @@ class CoverProgram:
 
     Args:
         time_limit: in seconds.
-        triangle_limit: refuse graphs with more bad triangles.
+        triangle_limit: how many bad triangles HiGHS is given at most.
         missing: what a pair is that a matrix or networkx graph does not hold.
         seed: of ties.
+        lp: ``"highs"`` for an optimum; ``"mwu"`` for multiplicative weights, within ``eps``; ``"auto"`` for
+            HiGHS up to ``triangle_limit``, and up to ten times as many multiplicative weights where
+            icml-kernels is there.
+        eps: how close cover and packing come by multiplicative weights: ``Σ w x ≤ (1 + eps) Σ y``.
+
+    Raises:
+        ValueError: another ``lp``, or ``eps`` below 0.001 or not below 1.
 
     Example:
         >>> from icml_btt import CoverProgram, SignedGraph
@@ -284,23 +297,78 @@ class CoverProgram:
         triangle_limit: int = TRIANGLE_LIMIT,
         missing: Missing = "negative",
         seed: int = 0,
+        *,
+        lp: CoverMethod = "auto",
+        eps: float = 0.05,
     ) -> None:
+        if lp not in get_args(CoverMethod):
+            raise ValueError(f"lp={lp!r}; expected one of {', '.join(get_args(CoverMethod))}")
+        if not 1e-3 <= eps < 1.0:
+            raise ValueError(f"eps={eps!r}; expected at least 0.001 and less than 1")
         self.time_limit = time_limit
         self.triangle_limit = triangle_limit
         self.missing = missing
         self.seed = seed
+        self.lp: CoverMethod = lp
+        self.eps = eps
 
-    def solve(self, graph: Any) -> CoverSolution:
+    def solve(self, graph: Any, *, report: Report | None = None) -> CoverSolution:
         """Solve the cover program of ``graph``: a SignedGraph, networkx graph, sparse or square array.
 
         Raises:
-            MemoryError: more bad triangles than ``triangle_limit``.
+            MemoryError: more bad triangles than ``triangle_limit``, unless multiplicative weights take them.
             ValueError, TypeError: see :func:`~icml_btt.signed_graph.as_signed_graph`.
         """
         graph = as_signed_graph(graph, missing=self.missing)
-        check_triangle_count(graph, self.triangle_limit)
-        system = TriangleSystem.of(graph, bad_triangles(graph))
-        return solve_cover(graph, system, time_limit=self.time_limit, seed=self.seed)
+        lp = resolve_lp(graph, self.lp, self.triangle_limit)
+        system = TriangleSystem.of(graph)
+        return solve_by(
+            lp,
+            graph,
+            system,
+            eps=self.eps,
+            time_limit=self.time_limit,
+            seed=self.seed,
+            report=report,
+        )
+
+
+def resolve_lp(graph: SignedGraph, lp: CoverMethod, triangle_limit: int) -> Literal["highs", "mwu"]:
+    """Choose the solver of the linear program.
+
+    Raises:
+        MemoryError: too many triangles for HiGHS where it was asked for, or where icml-kernels is missing.
+    """
+    if lp == "mwu":
+        return "mwu"
+    if lp == "auto" and prefers_weights(count_bad_triangles(graph), triangle_limit):
+        return "mwu"
+    check_triangle_count(graph, triangle_limit)
+    return "highs"
+
+
+def prefers_weights(count: int, triangle_limit: int) -> bool:
+    """Whether so many triangles are too many for HiGHS, and not for multiplicative weights where compiled."""
+    return compiled.kernels() is not None and triangle_limit < count <= MWU_FACTOR * triangle_limit
+
+
+def solve_by(
+    lp: Literal["highs", "mwu"],
+    graph: SignedGraph,
+    system: TriangleSystem,
+    *,
+    eps: float = 0.05,
+    labels: Int[np.ndarray, " n"] | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+    report: Report | None = None,
+) -> CoverSolution:
+    """Solve the cover program of ``system`` by the solver named: see :func:`solve_cover` for the rest."""
+    if lp == "mwu":
+        from icml_btt.multiplicative_weights import approximate_cover
+
+        return approximate_cover(graph, system, eps=eps, labels=labels, time_limit=time_limit, report=report)
+    return solve_cover(graph, system, labels=labels, time_limit=time_limit, seed=seed, report=report)
 
 
 def check_triangle_count(graph: SignedGraph, limit: int) -> None:
@@ -312,6 +380,6 @@ def check_triangle_count(graph: SignedGraph, limit: int) -> None:
     count = count_bad_triangles(graph)
     if count > limit:
         raise MemoryError(
-            f"{count} bad triangles are more than triangle_limit={limit}; raise it, "
+            f"{count} bad triangles are more than triangle_limit={limit}; raise it, take lp='mwu', "
             "or use method='disjoint', which never lists them"
         )

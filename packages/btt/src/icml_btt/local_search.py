@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
+from icml_btt import compiled
 from icml_btt.cost import canonical_labels
 from icml_btt.signed_graph import SignedGraph
 
@@ -65,10 +66,28 @@ class _State:
             candidates = np.flatnonzero(gain > self.least)
             order = candidates[np.argsort(-gain[candidates], kind="stable")]
             # Gains change as others move, so each is computed again.
-            if not sum(self.move(vertex) for vertex in order):
+            if not self.move_in_turn(order):
                 break
             moved = True
         return moved
+
+    def move_in_turn(self, order: Int[np.ndarray, " moves"]) -> int:
+        """Move each of these vertices to its best cluster, where that gains; how many moved."""
+        kernels = compiled.kernels(self.scores.nnz)
+        if kernels is None:
+            return sum(self.move(vertex) for vertex in order)
+        score, least = compiled.tensor(self.scores.data), compiled.tensor(self.least)
+        labels, count = kernels.local_moves_pass(
+            *compiled.graph_tensors(self.scores),
+            score,
+            self.base,
+            least,
+            *map(compiled.tensor, (self.labels, order)),
+            trusted=True,
+        )
+        self.labels = labels.numpy()
+        self.sizes = np.bincount(self.labels, minlength=len(self.labels))
+        return count
 
     def best_gains(self) -> Float[np.ndarray, " n"]:
         """What each vertex would gain by its best move, all at once."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from icml_btt.clustering import Clustering
+from icml_btt.clusters import Clustering
 from icml_btt.signed_graph import SignedGraph
 
 _CELLS = 600  # along each side of the picture; larger graphs are averaged

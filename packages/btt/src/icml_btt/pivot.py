@@ -10,17 +10,21 @@ probabilities 0 and 1 (MatchFlipPivot, Veldt, ICML 2022) gives a factor of 2.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy import sparse
 
-from icml_btt.randomness import hashes, pair_keys, uniforms
+from icml_btt import compiled
+from icml_btt.randomness import hashes, mix, pair_keys, uniforms
 from icml_btt.signed_graph import SignedGraph
 
 # Kept edges of all runs handled together.
 _BLOCK = 2**21
 
 _ORDER, _COINS = 1, 2  # streams of random numbers
+_MASK = 0xFFFFFFFFFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ def pivot_rounding(
         For each run and vertex the pivot of its cluster.
     """
     edges = _candidates(graph, transversal_keys, coins)
+    if (kernels := compiled.kernels(runs * graph.positive.nnz)) is not None:
+        return _compiled_runs(kernels, graph, edges, range(first_run, first_run + runs), seed)
     step = max(1, _BLOCK // max(len(edges.u), graph.n, 1))
     blocks = [np.zeros((0, graph.n), dtype=np.int64)]
     for start in range(0, runs, step):
@@ -91,6 +97,7 @@ class _Candidates:
     u: Int[np.ndarray, " edges"]
     v: Int[np.ndarray, " edges"]
     probability: Float[np.ndarray, " edges"]
+    plain: bool  # just the positive edges, each with probability 1
 
 
 def _candidates(graph: SignedGraph, keys: Int[np.ndarray, " edges"], coins: Coins) -> _Candidates:
@@ -107,7 +114,32 @@ def _candidates(graph: SignedGraph, keys: Int[np.ndarray, " edges"], coins: Coin
         [np.where(in_transversal, coins.positive, 1.0), np.full(int(np.sum(sign < 0)), coins.negative)]
     )
     possible = probability > 0
-    return _Candidates(ends[possible, 0], ends[possible, 1], probability[possible])
+    return _Candidates(ends[possible, 0], ends[possible, 1], probability[possible], not len(keys))
+
+
+def _compiled_runs(
+    kernels: Any, graph: SignedGraph, edges: _Candidates, numbers: range, seed: int
+) -> Int[np.ndarray, "runs n"]:
+    """The same by the compiled loop, which goes through the vertices of each run in their order."""
+    rows, chance = graph.positive, np.ones(graph.positive.nnz)
+    if not edges.plain:
+        both = (
+            np.concatenate([edges.probability, edges.probability]),
+            (np.concatenate([edges.u, edges.v]), np.concatenate([edges.v, edges.u])),
+        )
+        rows = sparse.csr_array(both, shape=(graph.n, graph.n))
+        chance = rows.data
+    salts = [
+        mix(mix(np.array(numbers, dtype=np.uint64) ^ np.uint64(stream)) ^ np.uint64(seed & _MASK))
+        for stream in (_ORDER, _COINS)
+    ]
+    found = kernels.pivot_rounds(
+        *compiled.graph_tensors(rows),
+        compiled.tensor(chance),
+        *(compiled.tensor(bits.view(np.int64)) for bits in (graph.vertex_keys, *salts)),
+        trusted=True,
+    )
+    return found.numpy()
 
 
 def _pivot_runs(

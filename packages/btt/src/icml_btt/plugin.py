@@ -1,4 +1,4 @@
-"""What the plug-in offers: the solvers, an instance sampler, the paper, the claims."""
+"""What the plug-in offers: the solvers, an instance sampler, a score, the paper, the claims."""
 
 from __future__ import annotations
 
@@ -37,6 +37,22 @@ def icml_solvers() -> list[Component]:
             job="icml_btt.jobs:transversal",
         ),
         Component(
+            "btt.cluster_deletion",
+            "icml_btt.clique_partition:ClusterDeletion",
+            summary="Fewest edges to delete so that disjoint cliques are left, with a certified ratio",
+            implements=("Solver",),
+            example="icml_btt.examples:cluster_deletion",
+            job="icml_btt.jobs:cluster_deletion",
+        ),
+        Component(
+            "btt.minstc",
+            "icml_btt.strong_triadic_closure:StrongTriadicClosure",
+            summary="Strong and weak ties: fewest weak edges so that no open wedge is strong, within 2",
+            implements=("Solver",),
+            example="icml_btt.examples:minstc",
+            job="icml_btt.jobs:minstc",
+        ),
+        Component(
             "btt.lp",
             "icml_btt.linear_program:CoverProgram",
             summary="Fractional covers and packings of bad triangles: the lower bound of everything else",
@@ -46,7 +62,7 @@ def icml_solvers() -> list[Component]:
         Component(
             "btt.exact",
             "icml_btt.integer_program:ExactOptimum",
-            summary="Optimal transversals and clusterings of small graphs by integer programming",
+            summary="Optimal transversals, clusters, cliques and ties of small graphs by integer programming",
             implements=("Solver",),
             example="icml_btt.examples:exact",
             job="icml_btt.jobs:exact",
@@ -56,14 +72,28 @@ def icml_solvers() -> list[Component]:
 
 @hookimpl
 def icml_samplers() -> list[Component]:
-    """Random signed graphs."""
+    """Signed graphs to try methods on."""
     return [
         Component(
             "btt.instances",
             "icml_btt.instances:SignedGraphs",
-            summary="Random signed graphs: planted clusters with noise, G(n, p), incomplete, weighted",
+            summary="Signed graphs: planted clusters, G(n, p), nearest neighbours, a hard family",
             implements=("Sampler",),
             example="icml_btt.examples:instances",
+        )
+    ]
+
+
+@hookimpl
+def icml_evaluators() -> list[Component]:
+    """Scores of solutions."""
+    return [
+        Component(
+            "btt.score",
+            "icml_btt.scoring:Score",
+            summary="Cost, bad triangles left, and agreement with a truth, of clusters or transversals",
+            implements=("Evaluator",),
+            example="icml_btt.examples:score",
         )
     ]
 

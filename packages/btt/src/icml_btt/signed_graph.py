@@ -8,7 +8,6 @@ pair that is not listed is no edge, and costs nothing either way.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +18,7 @@ from jaxtyping import Bool, Float, Int, Int8, UInt64
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from icml_btt.edge_checks import checked_pairs
 from icml_btt.graph_input import (
     Missing,
     check_missing,
@@ -26,13 +26,14 @@ from icml_btt.graph_input import (
     edge_weights,
     index_names,
     is_networkx,
-    number,
+    networkx_edges,
     plain_name,
     square_array,
     symmetric_matrix,
     upper_entries,
     vertex_count,
 )
+from icml_btt.probabilities import probability_edges
 from icml_btt.randomness import vertex_keys
 
 # Up to here a table of all signs (36 MB) replaces binary search when pairs are looked up.
@@ -53,6 +54,8 @@ class SignedGraph:
         weight: of each stored pair; positive, and 0 where the sign is 0.
         missing: what a pair is that is not stored.
         ids: the user's name of each vertex, in sorted order; None where vertices are plain numbers.
+        hard: pairs given an infinite weight: must-links and cannot-links. Their ``weight`` is a finite one
+            that outweighs all others together. None where there are none.
     """
 
     n: int
@@ -61,6 +64,7 @@ class SignedGraph:
     weight: Float[np.ndarray, " pairs"]
     missing: Missing = "negative"
     ids: tuple[Hashable, ...] | None = None
+    hard: Bool[np.ndarray, " pairs"] | None = None
 
     def __post_init__(self) -> None:
         check_missing(self.missing)
@@ -87,7 +91,8 @@ class SignedGraph:
             positive: pairs judged "same".
             negative: pairs judged "different".
             n: number of vertices, where vertices are the integers 0, …, n−1; by default the largest plus one.
-            positive_weight: a weight for each positive pair (default 1); weight 0 means "no opinion".
+            positive_weight: a weight for each positive pair (default 1); weight 0 means "no opinion", and an
+                infinite weight that the pair must be together (negative: apart).
             negative_weight: the same for the negative pairs.
             missing: what a pair is that neither list holds.
             ids: all vertices, where they are names (any hashable things) instead of 0, …, n−1. Names that
@@ -95,8 +100,8 @@ class SignedGraph:
                 taken as names.
 
         Raises:
-            ValueError: a pair with both signs or two weights, a weight that is negative, NaN or infinite,
-                a vertex outside 0, …, n−1.
+            ValueError: a pair with both signs or two weights, a weight that is negative or NaN, a vertex
+                outside 0, …, n−1.
 
         Example:
             >>> SignedGraph.from_edges([("ann", "anne"), ("anne", "anna")], [("ann", "anna")]).n
@@ -190,23 +195,7 @@ class SignedGraph:
             TypeError: a directed graph or a multigraph.
             ValueError: a negative weight while ``sign`` names an attribute; a sign that is no number.
         """
-        if graph.is_directed() or graph.is_multigraph():
-            raise TypeError(
-                f"expected an undirected networkx.Graph, got {type(graph).__name__}; "
-                "use graph.to_undirected(), and merge parallel edges"
-            )
-        lists: dict[int, tuple[list[Any], list[float]]] = {1: ([], []), -1: ([], [])}
-        for u, v, data in graph.edges(data=True):
-            size = 1.0 if weight is None else number(data.get(weight, 1.0), f"weight of edge {u!r}, {v!r}")
-            if sign is not None:
-                direction = number(data.get(sign, 1.0), f"sign of edge {u!r}, {v!r}")
-            else:
-                direction, size = (1.0 if size == 0 else size), abs(size)
-            if direction == 0:
-                direction, size = 1.0, 0.0
-            pairs, weights = lists[1 if direction > 0 else -1]
-            pairs.append((u, v))
-            weights.append(size)
+        lists = networkx_edges(graph, sign, weight)
         return cls.from_edges(
             lists[1][0],
             lists[-1][0],
@@ -263,6 +252,33 @@ class SignedGraph:
         sign = np.where(distance >= 0, 1, -1).astype(np.int8)
         weight = np.ones(len(value)) if weights == "unit" else np.abs(distance)
         return _relabelled(n, np.stack([u, v], axis=1).astype(np.int64), sign, weight, missing, ids)
+
+    @classmethod
+    def from_probabilities(
+        cls,
+        table: Any,
+        left: str,
+        right: str,
+        p: str,
+        *,
+        missing: Missing = "negative",
+        ids: Iterable[Hashable] | None = None,
+    ) -> SignedGraph:
+        """Build a graph from a table of pairs with probabilities that they are the same.
+
+        The sign says whether p is at least ½, the weight is ``|log(p / (1 − p))|``: then the cheapest
+        clustering is the likeliest, were pairs independent. See
+        :func:`~icml_btt.probabilities.probability_edges` for the arguments.
+        """
+        positive, negative, weights = probability_edges(table, left, right, p)
+        return cls.from_edges(
+            positive,
+            negative,
+            positive_weight=weights[0],
+            negative_weight=weights[1],
+            missing=missing,
+            ids=ids,
+        )
 
     @cached_property
     def keys(self) -> Int[np.ndarray, " pairs"]:
@@ -326,13 +342,18 @@ class SignedGraph:
         """The signs of pairs of different vertices: +1, −1, or 0 for no edge."""
         if self.n <= TABLE_LIMIT:
             return self.sign_table[u, v]
+        if not len(self.keys):
+            return np.full(np.shape(u), self._default, dtype=np.int8)
         found, place = self._find(self.pair_key(u, v))
         return np.where(found, self.sign[place], self._default).astype(np.int8)
 
     def weights_of(self, keys: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """The weights of pairs given by number; 0 for no edge."""
+        implied = float(self._default != 0)
+        if not len(self.keys):
+            return np.full(np.shape(keys), implied)
         found, place = self._find(keys)
-        return np.where(found, self.weight[place], float(self._default != 0))
+        return np.where(found, self.weight[place], implied)
 
     def without(self, keys: Int[np.ndarray, " k"]) -> SignedGraph:
         """The graph without the edges ``keys``: those pairs become "no opinion", or are not stored."""
@@ -346,6 +367,17 @@ class SignedGraph:
             order = np.argsort(ends[:, 0] * self.n + ends[:, 1])
             ends, sign, weight = ends[order], sign[order], weight[order]
         return SignedGraph(self.n, ends, sign, weight, self.missing, self.ids)
+
+    def induced(self, members: Int[np.ndarray, " k"]) -> SignedGraph:
+        """The graph on some vertices, given in increasing order; they keep their names, or are named so."""
+        number = np.full(self.n, -1, dtype=np.int64)
+        number[members] = np.arange(len(members))
+        ends = number[self.ends]
+        inside = (ends >= 0).all(axis=1)
+        ids = tuple(self.name(v) for v in members)
+        return SignedGraph(
+            len(members), ends[inside], self.sign[inside], self.weight[inside], self.missing, ids
+        )
 
     @cached_property
     def scores(self) -> tuple[sparse.csr_array, float]:
@@ -378,8 +410,6 @@ class SignedGraph:
         return table
 
     def _find(self, keys: Int[np.ndarray, " k"]) -> tuple[Bool[np.ndarray, " k"], Int[np.ndarray, " k"]]:
-        if not len(self.keys):
-            return np.zeros(len(keys), dtype=bool), np.zeros(len(keys), dtype=np.int64)
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return self.keys[place] == keys, place
 
@@ -418,49 +448,8 @@ def _assemble(
     ids: tuple[Hashable, ...] | None,
 ) -> SignedGraph:
     """Sort the pairs, refuse contradictions, and drop what need not be stored."""
-    check_missing(missing)
-
-    def show(pair: Int[np.ndarray, " 2"]) -> str:
-        return ", ".join(repr(int(v) if ids is None else ids[v]) for v in pair)
-
-    wrong = ~(np.isfinite(weight) & (weight >= 0))
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        raise ValueError(
-            f"edge {show(ends[first])} has weight {weight[first]:g}; a weight is a finite number >= 0, "
-            "and the sign belongs in the sign"
-        )
-    loops = ends[:, 0] == ends[:, 1]
-    if loops.any():
-        warnings.warn(
-            f"{int(loops.sum())} self-loops ignored, the first at {show(ends[int(np.argmax(loops))][:1])}",
-            UserWarning,
-            stacklevel=3,
-        )
-        ends, sign, weight = ends[~loops], sign[~loops], weight[~loops]
-    ends = np.sort(ends, axis=1)
-    sign = np.where(weight == 0, 0, sign).astype(np.int8)
-    keys = ends[:, 0] * n + ends[:, 1]
-    order = np.lexsort((weight, sign, keys))
-    ends, sign, weight, keys = ends[order], sign[order], weight[order], keys[order]
-    again = np.flatnonzero(keys[1:] == keys[:-1]) + 1
-    contradiction = again[sign[again] != sign[again - 1]]
-    if len(contradiction):
-        raise ValueError(
-            f"edge {show(ends[contradiction[0]])} is listed with two signs; "
-            "decide which one holds, or leave the pair out"
-        )
-    ambiguous = again[weight[again] != weight[again - 1]]
-    if len(ambiguous):
-        first = ambiguous[0]
-        raise ValueError(
-            f"edge {show(ends[first])} is listed with the weights {weight[first - 1]:g} and "
-            f"{weight[first]:g}; merge them first"
-        )
-    implied = (sign == 0) if missing == "free" else (sign == -1) & (weight == 1)
-    implied[again] = True
-    kept = ~implied
-    return SignedGraph(n, ends[kept], sign[kept], weight[kept], missing, ids)
+    ends, sign, weight, hard = checked_pairs(n, ends, sign, weight, missing, ids)
+    return SignedGraph(n, ends, sign, weight, missing, ids, hard)
 
 
 def _relabelled(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-from jaxtyping import Bool, Int, Int8
+from jaxtyping import Bool, Float, Int, Int8
 
+from icml_btt.krivelevich import krivelevich
 from icml_btt.linear_program import (
     TRIANGLE_LIMIT,
     CoverSolution,
@@ -17,16 +19,17 @@ from icml_btt.linear_program import (
     check_cover,
     check_triangle_count,
     mistakes,
-    solve_cover,
+    prefers_weights,
+    solve_by,
 )
 from icml_btt.packing import Packing, maximal_packing
 from icml_btt.pruning import prune_listed, prune_unlisted
-from icml_btt.rounding import exact_lp_rule, threshold_rule
+from icml_btt.rounding import COVER_TOLERANCE, exact_lp_rule, threshold_rule
 from icml_btt.signed_graph import Missing, SignedGraph, as_signed_graph
 from icml_btt.triangles import TriangleSystem, bad_triangles, count_bad_triangles
 
-Method: TypeAlias = Literal["threshold", "exact_lp", "disjoint"]
-LP: TypeAlias = Literal["auto", "highs"]
+Method: TypeAlias = Literal["threshold", "exact_lp", "disjoint", "krivelevich"]
+LP: TypeAlias = Literal["auto", "highs", "mwu"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,7 @@ class Transversal:
         packing: the bad triangles that prove the bound.
         method: the rule that was used in the end.
         lp_value: the optimum of the linear program, or None where it was not solved to the end.
+        support: the edges with x > 0 in the fractional cover that was rounded, and x; None where none was.
     """
 
     edges: Int[np.ndarray, "edges 2"]
@@ -50,6 +54,7 @@ class Transversal:
     packing: Packing
     method: Method
     lp_value: float | None
+    support: tuple[Int[np.ndarray, "k 2"], Float[np.ndarray, " k"]] | None = None
 
     @property
     def ratio(self) -> float:
@@ -92,6 +97,18 @@ def certified_ratio(cost: float, lower_bound: float) -> float:
     return cost / lower_bound if lower_bound > 0 else math.inf
 
 
+def proved_bound(graph: SignedGraph, packing: Packing) -> float:
+    """The bound that a packing proves; where weights are integers, rounded up in each component.
+
+    A bad triangle lies in one component along positive edges, and costs of components add up.
+    """
+    if not graph.integral or not len(packing.values):
+        return packing.lower_bound(graph)
+    component = graph.components[packing.triangles[:, 0]]
+    total = np.bincount(component, weights=packing.values)
+    return float(np.ceil(total - 1e-9 * np.maximum(total, 1.0)).sum())
+
+
 def verify_bound(graph: SignedGraph, packing: Packing, lower_bound: float) -> None:
     """Refuse a bound that its packing does not prove.
 
@@ -99,7 +116,7 @@ def verify_bound(graph: SignedGraph, packing: Packing, lower_bound: float) -> No
         ValueError: says what is wrong.
     """
     packing.verify(graph)
-    proved = packing.lower_bound(graph)
+    proved = proved_bound(graph, packing)
     if lower_bound > proved * (1 + 1e-9) + 1e-12:
         raise ValueError(f"the packing proves only {proved:.9g}, not {lower_bound:.9g}")
 
@@ -109,6 +126,7 @@ def transversal(
     method: Method = "threshold",
     *,
     lp: LP = "auto",
+    eps: float = 0.05,
     prune: bool = True,
     time_limit: float | None = None,
     triangle_limit: int = TRIANGLE_LIMIT,
@@ -122,9 +140,13 @@ def transversal(
     Args:
         graph: a SignedGraph, networkx graph, SciPy sparse array or square array.
         method: ``"threshold"`` (Algorithm 3, at most twice the optimum), ``"exact_lp"`` (Algorithm 2, at most
-            twice), ``"disjoint"`` (a maximal packing, at most three times, needs no linear program).
-        lp: ``"highs"`` solves the linear program or fails; ``"auto"`` takes ``"disjoint"`` instead where
-            the triangles are more than ``triangle_limit``, with a warning.
+            twice), ``"disjoint"`` (a maximal packing, at most three times, needs no linear program),
+            ``"krivelevich"`` (Algorithm 1, the baseline: at most twice, by many linear programs).
+        lp: ``"highs"`` solves the linear program or fails; ``"mwu"`` approximates it by
+            multiplicative weights, and the threshold rule rounds the cover; ``"auto"`` takes ``"mwu"`` where
+            the triangles are more than ``triangle_limit``, up to ten times as many and with icml-kernels,
+            else ``"disjoint"`` with a warning.
+        eps: how close multiplicative weights come: the cover costs at most 1 + eps times the packing.
         prune: take back edges that are not needed.
         time_limit: for the linear program, in seconds. After it the threshold rule rounds the best cover
             found; the bound is then the best packing found.
@@ -146,7 +168,10 @@ def transversal(
     """
     graph = as_signed_graph(graph, missing=missing)
     check_options(method, lp)
-    if method != "disjoint" and lp == "auto" and (count := count_bad_triangles(graph)) > triangle_limit:
+    count = count_bad_triangles(graph) if method != "disjoint" and lp == "auto" else 0
+    if method in ("threshold", "exact_lp") and prefers_weights(count, triangle_limit):
+        lp = "mwu"
+    elif count > triangle_limit:
         warnings.warn(
             f"{count} bad triangles are more than triangle_limit={triangle_limit}: "
             "a maximal packing replaces the linear program",
@@ -156,9 +181,26 @@ def transversal(
         method = "disjoint"
     if method == "disjoint":
         return _disjoint(graph, prune, seed)
-    check_triangle_count(graph, triangle_limit)
+    if lp != "mwu" or method == "krivelevich":
+        check_triangle_count(graph, triangle_limit)
     system = TriangleSystem.of(graph)
-    cover = solve_cover(graph, system, labels=labels, time_limit=time_limit, seed=seed, report=report)
+    if method == "krivelevich":
+        options: Any = {"labels": labels, "time_limit": time_limit, "seed": seed, "report": report}
+        chosen, cover, _ = krivelevich(graph, system, **options)
+        if prune:
+            chosen = _pruned(graph, system, chosen, cover, labels)
+        value = cover.value if cover.status == "optimal" else None
+        return assembled(graph, system.keys[chosen], cover.packing, method, value, _support(cover))
+    cover = solve_by(
+        "mwu" if lp == "mwu" else "highs",
+        graph,
+        system,
+        eps=eps,
+        labels=labels,
+        time_limit=time_limit,
+        seed=seed,
+        report=report,
+    )
     return round_cover(graph, cover, method, prune=prune, labels=labels, system=system)
 
 
@@ -171,7 +213,7 @@ def check_options(method: str, lp: str) -> None:
     if method not in get_args(Method):
         raise ValueError(f"method={method!r}; expected one of {', '.join(get_args(Method))}")
     if lp not in get_args(LP):
-        raise ValueError(f"lp={lp!r}; expected 'auto' or 'highs'")
+        raise ValueError(f"lp={lp!r}; expected 'auto', 'highs' or 'mwu'")
 
 
 def round_cover(
@@ -206,37 +248,84 @@ def round_cover(
     rule = exact_lp_rule if method == "exact_lp" else threshold_rule
     chosen: Bool[np.ndarray, " edges"] = rule(system, cover.x)
     if prune:
-        chosen = prune_listed(system, chosen, cover.x)
-        if labels is not None:
-            other = prune_listed(system, mistakes(graph, system, labels), cover.x)
-            chosen = min(chosen, other, key=lambda edges: system.weight @ edges)
-    return _assemble(graph, system.keys[chosen], cover.packing, method, cover.value if optimal else None)
+        chosen = _pruned(graph, system, chosen, cover, labels)
+    value = cover.value if optimal else None
+    return assembled(graph, system.keys[chosen], cover.packing, method, value, _support(cover))
+
+
+def _support(cover: CoverSolution) -> tuple[Int[np.ndarray, "k 2"], Float[np.ndarray, " k"]]:
+    dropped = cover.x > COVER_TOLERANCE
+    return cover.edges[dropped], cover.x[dropped]
+
+
+def _pruned(
+    graph: SignedGraph,
+    system: TriangleSystem,
+    chosen: Bool[np.ndarray, " edges"],
+    cover: CoverSolution,
+    labels: Int[np.ndarray, " n"] | None,
+) -> Bool[np.ndarray, " edges"]:
+    """What is needed of the edges chosen, or of a clustering's mistakes where those cost less."""
+    chosen = prune_listed(system, chosen, cover.x)
+    if labels is None:
+        return chosen
+    other = prune_listed(system, mistakes(graph, system, labels), cover.x)
+    return min(chosen, other, key=lambda edges: system.weight @ edges)
+
+
+def join_transversals(
+    graph: SignedGraph, parts: Sequence[tuple[Int[np.ndarray, " k"], Transversal]], method: Method
+) -> Transversal:
+    """Put together the transversals of disjoint sets of vertices that no bad triangle crosses.
+
+    Args:
+        graph: the whole graph.
+        parts: the vertices of each, in increasing order, with the transversal of the graph on them.
+        method: named where some part was found by it, else ``"disjoint"``.
+    """
+    edges = [np.zeros((0, 2), dtype=np.int64), *(members[found.edges] for members, found in parts)]
+    triangles = [np.zeros((0, 3), dtype=np.int64)]
+    triangles += [members[found.packing.triangles] for members, found in parts]
+    values = [np.zeros(0), *(found.packing.values for _, found in parts)]
+    packing = Packing(np.concatenate(triangles), np.concatenate(values))
+    known = [found.lp_value for _, found in parts]
+    value = None if not known or None in known else math.fsum(v for v in known if v is not None)
+    used: Method = method if any(found.method == method for _, found in parts) else "disjoint"
+    ends = np.concatenate(edges)
+    supports = [(members[s[0]], s[1]) for members, found in parts if (s := found.support) is not None]
+    support = None
+    if supports:
+        support = (np.concatenate([s[0] for s in supports]), np.concatenate([s[1] for s in supports]))
+    return assembled(graph, graph.pair_key(ends[:, 0], ends[:, 1]), packing, used, value, support)
 
 
 def _disjoint(graph: SignedGraph, pruned: bool, seed: int) -> Transversal:
     packing, keys = maximal_packing(graph, seed)
     if pruned:
         keys = prune_unlisted(graph, keys)
-    return _assemble(graph, keys, packing, "disjoint", None)
+    return assembled(graph, keys, packing, "disjoint", None)
 
 
-def _assemble(
+def assembled(
     graph: SignedGraph,
     keys: Int[np.ndarray, " edges"],
     packing: Packing,
     method: Method,
     lp_value: float | None,
+    support: tuple[Int[np.ndarray, "k 2"], Float[np.ndarray, " k"]] | None = None,
 ) -> Transversal:
+    """A transversal from edges by number and the packing that bounds it; they are not checked."""
     keys = np.sort(keys)
     edges = graph.pair_ends(keys)
     return Transversal(
         edges=edges,
         sign=graph.signs_of(edges[:, 0], edges[:, 1]),
         cost=math.fsum(graph.weights_of(keys)),
-        lower_bound=packing.lower_bound(graph),
+        lower_bound=proved_bound(graph, packing),
         packing=packing,
         method=method,
         lp_value=lp_value,
+        support=support,
     )
 
 
@@ -257,6 +346,7 @@ class BadTriangleTransversal:
         method: Method = "threshold",
         *,
         lp: LP = "auto",
+        eps: float = 0.05,
         prune: bool = True,
         time_limit: float | None = None,
         triangle_limit: int = TRIANGLE_LIMIT,
@@ -266,6 +356,7 @@ class BadTriangleTransversal:
         self.options: dict[str, Any] = {
             "method": method,
             "lp": lp,
+            "eps": eps,
             "prune": prune,
             "time_limit": time_limit,
             "triangle_limit": triangle_limit,
@@ -275,7 +366,7 @@ class BadTriangleTransversal:
 
     def solve(self, graph: Any) -> Transversal:
         """Find a transversal of ``graph`` (see :func:`transversal`)."""
-        from icml_btt.clustering import round_transversal
+        from icml_btt.clusters import round_transversal
 
         graph = as_signed_graph(graph, missing=self.options["missing"])
         labels = None

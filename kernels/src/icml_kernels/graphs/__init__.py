@@ -1,0 +1,1 @@
+"""Operators of graph algorithms: open wedges, covers of bad triangles, pivots, local moves of clusterings."""
