@@ -48,7 +48,8 @@ def cc(
         runs: Random roundings to choose the best from.
         local_search: Improve by moving vertices and merging clusters.
         time_limit: Seconds for the linear program, and again for each local search.
-        triangle_limit: With more bad triangles, disjoint ones replace the linear program.
+        triangle_limit: With more bad triangles multiplicative weights replace HiGHS where the extra fast is
+            installed, up to ten times as many; disjoint triangles beyond, or without.
         picture: Draw the clusters.
     """
     from icml_btt.clustering import CorrelationClustering
@@ -127,7 +128,8 @@ def transversal(
         lp: HiGHS, multiplicative weights (mwu), or whichever suits the number of bad triangles.
         prune: Take edges that are not needed out of it.
         time_limit: Seconds for the linear program.
-        triangle_limit: With more bad triangles, disjoint ones replace the linear program.
+        triangle_limit: With more bad triangles multiplicative weights replace HiGHS where the extra fast is
+            installed, up to ten times as many; disjoint triangles beyond, or without.
     """
     from icml_btt.graph_files import read_graph
     from icml_btt.transversals import BadTriangleTransversal
