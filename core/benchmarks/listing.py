@@ -16,7 +16,7 @@ import time
 from importlib import util
 from pathlib import Path
 
-from icml_core.run import provenance
+from icml_core.run import provenance, public
 
 PLUGINS = 50
 REPEATS = 9
@@ -89,8 +89,12 @@ def main() -> None:
             print(f"{case:16}  median {median:.3f} s  ({spread})")
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
-    environment = {key: value for key, value in provenance().items() if key not in ("host", "command")}
-    document = {"benchmark": "listing", "environment": environment, "target_seconds": 0.35, "rows": rows}
+    document = {
+        "benchmark": "listing",
+        "environment": public(provenance()),
+        "target_seconds": 0.35,
+        "rows": rows,
+    }
     (results / "listing.json").write_text(json.dumps(document, indent=2) + "\n")
 
 

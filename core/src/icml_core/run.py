@@ -307,6 +307,11 @@ def provenance() -> dict[str, Any]:
     }
 
 
+def public(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """An environment from :func:`provenance` without what concerns one machine's owner only."""
+    return {key: value for key, value in environment.items() if key not in ("host", "command")}
+
+
 def peak_memory() -> int | None:
     """Peak resident memory of this process so far, in bytes, where the system tells."""
     try:

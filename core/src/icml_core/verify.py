@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib import util
 from pathlib import Path
-from typing import Any
 
 from icml_core.claims import Claim, ClaimSuite, Scale
 from icml_core.errors import NeedsError, UnknownNameError, UserError, install_command
@@ -24,7 +23,7 @@ from icml_core.measuring import Task
 from icml_core.registry import Plugin, nearest
 from icml_core.report import Report, Row, write_reports
 from icml_core.requirements import first_unmet
-from icml_core.run import provenance, write_json
+from icml_core.run import provenance, public, write_json
 from icml_core.verdicts import Outcome, Verdict, judge
 
 VERIFICATIONS = Path("icml-runs") / "verify"
@@ -71,18 +70,14 @@ def verify_plugins(request: Request, *, announce: bool = True) -> list[Report]:
         directory = _directory(request, plugin)
         paths = write_reports(report, directory)
         if folder is not None:
-            write_json(folder / f"{plugin.name}.json", _public(report.document()))
+            document = report.document()
+            entry = document | {"environment": public(document["environment"])}
+            write_json(folder / f"{plugin.name}.json", entry)
         if announce:
             print(report.text())
             print(f"report: {paths[0]}\n")
         reports.append(report)
     return reports
-
-
-def _public(document: dict[str, Any]) -> dict[str, Any]:
-    """The document without what concerns one machine's owner only: its name and the command's paths."""
-    kept = {k: v for k, v in document["environment"].items() if k not in ("host", "command")}
-    return document | {"environment": kept}
 
 
 def _verify(plugin: Plugin, suite: ClaimSuite, request: Request) -> Report | None:

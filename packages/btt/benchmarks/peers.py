@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from icml_core.run import provenance
+from icml_core.run import provenance, public
 
 CASES = {
     "planted n=40, 4 clusters, 10 % noise": (40, 4, 0.10),
@@ -202,7 +202,7 @@ def main() -> None:
             "ratios": {"python-kwik": rate["python"] / rate["ours"]},
         }
     )
-    document = {"benchmark": "peers", "environment": provenance(), "rows": rows}
+    document = {"benchmark": "peers", "environment": public(provenance()), "rows": rows}
     path = Path(__file__).parent / "results" / "peers.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from icml_core.run import provenance
+from icml_core.run import provenance, public
 
 PATIENCE = 60.0
 # Clusters of 30 vertices with three wrong judgements at each vertex; then noise of 10 % and a random graph.
@@ -136,7 +136,7 @@ def main() -> None:
         rows.append(
             {"case": f"{RUNS} pivots: {case}", "ours": ours, "peers": peers, "ratios": {"python-kwik": ratio}}
         )
-    document = {"benchmark": "scale", "environment": provenance(), "rows": rows}
+    document = {"benchmark": "scale", "environment": public(provenance()), "rows": rows}
     path = Path(__file__).parent / "results" / "scale.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
