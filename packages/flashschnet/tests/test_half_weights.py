@@ -7,7 +7,8 @@ import itertools
 import pytest
 import torch
 from icml_flashschnet import compress
-from icml_flashschnet.half_weights import HalfLinear, half_channels, rounded
+from icml_flashschnet.activation import rounded
+from icml_flashschnet.half_weights import HalfLinear, half_channels
 from icml_flashschnet.schnet import FlashSchNet, SchNetConfig
 
 

@@ -20,6 +20,7 @@ from jaxtyping import Float, Float16, Int8
 from torch import Tensor, nn
 from torch.nn import functional
 
+from icml_flashschnet.activation import rounded
 from icml_flashschnet.schnet import FlashSchNet
 
 Rounding = Literal["nearest", "compensated"]
@@ -111,11 +112,6 @@ class HalfLinear(nn.Module):
     def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch channels"]:
         """The layer at the inputs rounded to float16."""
         return functional.linear(rounded(x), self.weight, self.bias)
-
-
-def rounded(x: Tensor) -> Tensor:
-    """``x`` rounded to float16 and back; the derivative is that of the identity."""
-    return x + (x.detach().half().to(x.dtype) - x.detach())
 
 
 def to_half(

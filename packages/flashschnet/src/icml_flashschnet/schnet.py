@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from icml_flashschnet.activation import Activation, activate, activation_backward
+from icml_flashschnet.activation import Activation, activate, activation_backward, rounded
 from icml_flashschnet.batching import check_beads, replica_ptr
 from icml_flashschnet.convolution import (
     Convolution,
@@ -315,7 +315,7 @@ class FlashSchNet(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Energies and dE/dr of every pair, in one pass forward and one back."""
         activation = self.config.activation
-        seen = _in_half if self.half_activations else _as_it_is
+        seen = rounded if self.half_activations else _as_it_is
         h = functional.embedding(types, self.embedding.weight)
         projected: list[Tensor] = []
         mixed: list[Tensor] = []
@@ -350,10 +350,6 @@ class FlashSchNet(nn.Module):
             if number > 0:
                 g = torch.addmm(g, g_x, layer.project.weight)
         return energy, g_r
-
-
-def _in_half(x: Tensor) -> Tensor:
-    return x.half().to(x.dtype)
 
 
 def _as_it_is(x: Tensor) -> Tensor:
