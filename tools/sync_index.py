@@ -18,11 +18,12 @@ EXTRAS = {"icml-core": "[dask,verify]"}  # what the workspace itself wants of a 
 
 @dataclass(frozen=True)
 class Package:
-    """A plug-in of the workspace."""
+    """A plug-in of the workspace, or a distribution that several of them stand on."""
 
     slug: str
     description: str
     readme: str
+    is_plugin: bool
 
 
 def packages() -> list[Package]:
@@ -31,7 +32,10 @@ def packages() -> list[Package]:
     for file in sorted((ROOT / "packages").glob("*/pyproject.toml")):
         project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
         readme = (file.parent / "README.md").read_text(encoding="utf-8")
-        found.append(Package(project["name"].removeprefix("icml-"), project["description"], readme))
+        is_plugin = "icml" in project.get("entry-points", {})
+        found.append(
+            Package(project["name"].removeprefix("icml-"), project["description"], readme, is_plugin)
+        )
     return found
 
 
@@ -104,8 +108,17 @@ def _reference(slug: str) -> str:
 
 
 def _index(found: list[Package]) -> str:
-    rows = "".join(f"| [{p.slug}]({p.slug}.md) | {p.description} | `icml-{p.slug}` |\n" for p in found)
-    return f"# Plug-ins\n\n| plug-in | what it does | distribution |\n|---|---|---|\n{rows}"
+    plugins = _table("plug-in", [p for p in found if p.is_plugin])
+    shared = _table("distribution", [p for p in found if not p.is_plugin])
+    text = f"# Plug-ins\n\n{plugins}"
+    return f"{text}\n## Shared by several\n\n{shared}" if shared else text
+
+
+def _table(first: str, packages: list[Package]) -> str:
+    if not packages:
+        return ""
+    rows = "".join(f"| [{p.slug}]({p.slug}.md) | {p.description} | `icml-{p.slug}` |\n" for p in packages)
+    return f"| {first} | what it does | to install |\n|---|---|---|\n{rows}"
 
 
 def _ledger() -> str:

