@@ -46,7 +46,7 @@ def simulate(crambin, directory, **options):
 
 
 def test_langevin_writes_what_people_open(crambin, tmp_path):
-    summary = simulate(crambin, tmp_path)
+    summary = simulate(crambin, tmp_path, xtc=True)
     assert summary["structure"] == "13 residues, 65 beads"
     assert summary["frozen_replicas"] == []
     assert summary["aggregate_simulated_ns"] == pytest.approx(2 * 40 * 0.002 / 1000)
@@ -59,7 +59,8 @@ def test_langevin_writes_what_people_open(crambin, tmp_path):
         rows = list(csv.DictReader(stream))
     energies = np.array([float(row["energy_kcal_mol"]) for row in rows]).reshape(4, 2).T
     np.testing.assert_allclose(energies, trajectory.energy, rtol=1e-7)
-    for name in ("energies.png", "shape.png", "topology.pdb", "dcd/replica-001.dcd", "metrics.jsonl"):
+    files = ["dcd/replica-001.dcd", "xtc/replica-001.xtc", "xtc/topology.pdb"]
+    for name in ("energies.png", "shape.png", "topology.pdb", "metrics.jsonl", *files):
         assert (tmp_path / name).stat().st_size > 100
 
 

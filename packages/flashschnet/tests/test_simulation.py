@@ -16,7 +16,7 @@ from icml_flashschnet.schnet import FlashSchNet, SchNetConfig
 from icml_flashschnet.simulation import CHECKPOINT, LangevinSimulator
 from icml_flashschnet.structure import Molecule, Residue, chain_molecule, example_structure, read_pdb
 from icml_flashschnet.topology import Topology
-from icml_flashschnet.trajectory import load_trajectory, write_dcd
+from icml_flashschnet.trajectory import load_trajectory, write_dcd, write_xtc
 from icml_flashschnet.units import ACCELERATION, BOLTZMANN
 from icml_kernels.molecules.neighbors import half_list
 
@@ -394,16 +394,21 @@ def test_one_bead_alone_diffuses():
     assert simulator.run(20, save_every=10).pos.shape == (1, 2, 1, 3)
 
 
-def test_dcd_files_hold_the_frames(potential, tmp_path):
+@pytest.mark.parametrize(("write", "ending", "error"), [(write_dcd, "dcd", 1e-4), (write_xtc, "xtc", 5.1e-3)])
+def test_files_of_replicas_hold_the_frames(potential, tmp_path, write, ending, error):
+    """DCD keeps float32; XTC rounds to 0.001 nm."""
     import mdtraj
 
     molecule, _, prior = potential
-    trajectory = LangevinSimulator(prior, molecule, 2).run(20, save_every=10)
-    files = write_dcd(trajectory, molecule, tmp_path, [1])
+    trajectory = LangevinSimulator(prior, molecule, 2, dt=0.004).run(20, save_every=10)
+    (file,) = write(trajectory, molecule, tmp_path, [1])
+    assert file.name == f"replica-001.{ending}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        read = mdtraj.load_dcd(str(files[0]), top=str(tmp_path / "topology.pdb"))
-    np.testing.assert_allclose(10.0 * read.xyz, trajectory.pos[1], atol=1e-4)
+        read = mdtraj.load(str(file), top=str(tmp_path / "topology.pdb"))
+    np.testing.assert_allclose(10.0 * read.xyz, trajectory.pos[1], atol=error)
+    if ending == "xtc":
+        np.testing.assert_allclose(read.time, [0.04, 0.08], atol=1e-7)
 
 
 def test_a_list_that_lacks_a_pair_is_noticed(potential):

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from icml_flashschnet.trajectory import Trajectory as Trajectory
     from icml_flashschnet.trajectory import load_trajectory as load_trajectory
     from icml_flashschnet.trajectory import write_dcd as write_dcd
+    from icml_flashschnet.trajectory import write_xtc as write_xtc
 
 __version__ = "0.1.0"
 
@@ -90,6 +91,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "save_model": "checkpoint",
         "to_ase": "ase_calculator",
         "write_dcd": "trajectory",
+        "write_xtc": "trajectory",
         "write_pdb": "structure",
     },
 )

@@ -119,12 +119,13 @@ def langevin(
     tol: float = 1e-5,
     dtype: Literal["float32", "float64"] = "float32",
     dcd: bool = True,
+    xtc: bool = False,
     check_nlist: int = 0,
 ) -> dict[str, Any]:
     """Simulate many replicas of a protein with a coarse-grained network potential.
 
     Reads a structure, keeps a few beads a residue, and runs Langevin dynamics of all replicas at once.
-    Writes the trajectory (numpy chunks, and DCD files where mdtraj is installed), topology.pdb,
+    Writes the trajectory (numpy chunks, and DCD or XTC files where mdtraj is installed), topology.pdb,
     energies.csv, energies.png, shape.csv and shape.png. Speeds are aggregate: all replicas together.
 
     Args:
@@ -148,6 +149,7 @@ def langevin(
         tol: relative error of tabulated filters.
         dtype: precision of positions and forces.
         dcd: write a DCD file of every replica.
+        xtc: write an XTC file of every replica.
         check_nlist: steps between two looks whether the neighbour list lacks a pair; 0 never looks.
     """
     from icml_flashschnet.replica_exchange import ReplicaExchangeSimulator
@@ -200,8 +202,9 @@ def langevin(
     if len(trajectory):
         target = temperature if integrator == "baoab" and temperatures is None else None
         summary |= report_trajectory(run, molecule, trajectory, target=target)
-        if dcd:
-            summary["dcd"] = write_replicas(run, molecule, trajectory)
+        for ending, wanted in (("dcd", dcd), ("xtc", xtc)):
+            if wanted:
+                summary[ending] = write_replicas(run, molecule, trajectory, ending)
     return summary
 
 

@@ -14,7 +14,7 @@ from icml_core import Run
 from icml_flashschnet.plots import plot_energies, plot_shape
 from icml_flashschnet.structure import Molecule
 from icml_flashschnet.structure_evaluation import StructureEvaluator
-from icml_flashschnet.trajectory import Trajectory, write_dcd
+from icml_flashschnet.trajectory import Trajectory, write_dcd, write_xtc
 
 LABELS = {
     "rmsd": "CA-RMSD to the start (Å)",
@@ -49,12 +49,13 @@ def report_trajectory(
     }
 
 
-def write_replicas(run: Run, molecule: Molecule, trajectory: Trajectory) -> str:
-    """DCD files of all replicas where mdtraj is installed; says what was done."""
+def write_replicas(run: Run, molecule: Molecule, trajectory: Trajectory, ending: str) -> str:
+    """DCD or XTC files of all replicas where mdtraj is installed; says what was done."""
     if find_spec("mdtraj") is None:
         return 'none: needs mdtraj (pip install "icml-flashschnet[mdtraj]")'
-    files = write_dcd(trajectory, molecule, run.file("dcd"))
-    return f"{len(files)} files in {Path('dcd')}, topology.pdb beside them"
+    write = {"dcd": write_dcd, "xtc": write_xtc}[ending]
+    files = write(trajectory, molecule, run.file(ending))
+    return f"{len(files)} files in {Path(ending)}, topology.pdb beside them"
 
 
 def write_rows(run: Run, name: str, rows: list[dict[str, Any]]) -> None:

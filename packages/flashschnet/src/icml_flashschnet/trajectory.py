@@ -1,7 +1,7 @@
 """Trajectories: frames of all replicas, written in chunks that are complete or absent, and read back.
 
 A trajectory folder holds `pos-<first step>.npy` ([replicas, frames, beads, 3], Å, float32) and, of the same
-frames, `log-<first step>.npz` (step, potential energy and temperature). DCD files of
+frames, `log-<first step>.npz` (step, potential energy and temperature). DCD and XTC files of
 single replicas need mdtraj.
 """
 
@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 
 from icml_flashschnet.structure import Molecule, write_pdb
 
+NM_PER_ANGSTROM = 0.1
 CHUNK_BYTES = 64 << 20
 """Frames are written out when they fill this much memory."""
 
@@ -174,19 +175,67 @@ def write_dcd(
     """
     from mdtraj.formats import DCDTrajectoryFile
 
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_pdb(molecule, folder / "topology.pdb")
-    files = []
-    for replica in range(len(trajectory.pos)) if replicas is None else replicas:
-        path = folder / f"replica-{replica:03d}.dcd"
+    files = _replica_files(trajectory, molecule, folder, replicas, "dcd")
+    for replica, path in files.items():
         with (
             write_atomically(path) as temporary,
             DCDTrajectoryFile(str(temporary), "w", force_overwrite=True) as dcd,
         ):
             dcd.write(np.asarray(trajectory.pos[replica], dtype=np.float32))
-        files.append(path)
-    return files
+    return list(files.values())
+
+
+def write_xtc(
+    trajectory: Trajectory,
+    molecule: Molecule,
+    folder: str | os.PathLike[str],
+    replicas: Sequence[int] | None = None,
+) -> list[Path]:
+    """Write single replicas as XTC files (GROMACS) with their topology: a third of a DCD file's size.
+
+    XTC keeps positions to 0.001 nm, and holds each frame's step and time.
+
+    Args:
+        trajectory: the frames.
+        molecule: the beads; its topology is written as `topology.pdb`.
+        folder: where to write `topology.pdb` and `replica-<number>.xtc`.
+        replicas: which; all by default.
+
+    Returns:
+        The XTC files.
+
+    Raises:
+        ModuleNotFoundError: mdtraj is not installed (extra `mdtraj`).
+    """
+    from mdtraj.formats import XTCTrajectoryFile
+
+    files = _replica_files(trajectory, molecule, folder, replicas, "xtc")
+    for replica, path in files.items():
+        with (
+            write_atomically(path) as temporary,
+            XTCTrajectoryFile(str(temporary), "w", force_overwrite=True) as xtc,
+        ):
+            xtc.write(
+                np.asarray(trajectory.pos[replica] * NM_PER_ANGSTROM, dtype=np.float32),
+                time=np.asarray(trajectory.time, dtype=np.float32),
+                step=np.asarray(trajectory.step, dtype=np.int32),
+            )
+    return list(files.values())
+
+
+def _replica_files(
+    trajectory: Trajectory,
+    molecule: Molecule,
+    folder: str | os.PathLike[str],
+    replicas: Sequence[int] | None,
+    ending: str,
+) -> dict[int, Path]:
+    """The file of each replica, in a folder that holds their topology."""
+    home = Path(folder)
+    home.mkdir(parents=True, exist_ok=True)
+    write_pdb(molecule, home / "topology.pdb")
+    wanted = range(len(trajectory.pos)) if replicas is None else replicas
+    return {replica: home / f"replica-{replica:03d}.{ending}" for replica in wanted}
 
 
 def _first_step(path: Path) -> int:
