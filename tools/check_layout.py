@@ -82,7 +82,7 @@ def _undeclared(source: Path, project: dict, module: str) -> Iterator[str]:
     for path in sorted(source.rglob("*.py")):
         for root, _ in imports(ast.parse(path.read_text(encoding="utf-8"))):
             used.setdefault(root, path)
-    optional = {"core": {"torch", "numpy", "pytest"}, "kernels": {"pytest", "triton"}}
+    optional = {"core": {"torch", "numpy", "pytest", "safetensors"}, "kernels": {"pytest", "triton"}}
     allowed = optional.get(module.removeprefix("icml_"), {"pytest"})
     for root, path in sorted(used.items()):
         if root in sys.stdlib_module_names or root == module or root in allowed:

@@ -165,6 +165,24 @@ def test_resumed_training_is_the_uninterrupted_one(tmp_path, schedule):
         assert torch.equal(a, b)
 
 
+def test_another_optimizer_by_name_trains_and_resumes(tmp_path):
+    """RMSprop from torch, whose state is not AdamW's, and which has weight decay too."""
+    x, f = frames(40)
+    options = TrainingOptions(
+        **{**QUICK.__dict__, "epochs": 4, "optimizer": "rmsprop", "learning_rate": 1e-3}
+    )
+    whole = ForceMatcher(CONFIG, options=options, seed=3).fit(x, f, [0, 1, 2, 0])
+    plain = TrainingOptions(**{**options.__dict__, "optimizer": "adamw"})
+    assert ForceMatcher(CONFIG, options=plain, seed=3).fit(x, f, [0, 1, 2, 0]).history_ != whole.history_
+    file = tmp_path / "state.safetensors"
+    half = TrainingOptions(**{**options.__dict__, "epochs": 2})
+    ForceMatcher(CONFIG, options=half, seed=3).fit(x, f, [0, 1, 2, 0], checkpoint=file)
+    again = ForceMatcher(CONFIG, options=options, seed=3)
+    again.fit(x, f, [0, 1, 2, 0], checkpoint=file, resume=True)
+    assert again.history_ == whole.history_
+    assert whole.history_[-1]["train_rmse"] < whole.history_[0]["train_rmse"]
+
+
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):
     x, f = frames(40)
     file = tmp_path / "state.safetensors"
@@ -192,7 +210,7 @@ def test_hostile_checkpoints_are_refused(tmp_path):
     with pytest.raises(ValueError, match="is no safetensors file"):
         resume()
     save_file({"weights/a": torch.zeros(2)}, file)
-    with pytest.raises(ValueError, match="not the state of a training"):
+    with pytest.raises(ValueError, match="not the state of a icml-flashschnet-training"):
         resume()
     file.unlink()
     resume()

@@ -1,13 +1,14 @@
 """Training by force matching: the network learns the mapped forces that the prior leaves unexplained.
 
-Minimises the mean over frames, beads and axes of ``(F - F_prior - F_net)^2`` with AdamW, gradient clipping,
-an exponential moving average of the weights, a held-out block at the end of every trajectory, and early
-stopping on its error (arXiv 2602.13140, and the training of CGSchNet; multiscale coarse-graining after
-Noid et al., doi.org/10.1063/1.2938860).
+Minimises the mean over frames, beads and axes of ``(F - F_prior - F_net)^2`` with AdamW or another
+optimizer, gradient clipping, an exponential moving average of the weights, a held-out block at the end of
+every trajectory, and early stopping on its error (arXiv 2602.13140, and the training of CGSchNet; multiscale
+coarse-graining after Noid et al., doi.org/10.1063/1.2938860).
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from icml_core.optimizers import torch_optimizer
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
@@ -44,8 +46,9 @@ class TrainingOptions:
     Attributes:
         epochs: passes over the training frames.
         batch_size: frames a step.
-        learning_rate: of AdamW; at the beginning, with the cosine schedule.
-        weight_decay: of AdamW.
+        optimizer: one of torch's by name, or a plug-in's, such as ``"sso.sso"``.
+        learning_rate: of the optimizer; at the beginning, with the cosine schedule.
+        weight_decay: of the optimizer, where it has one.
         clip: largest norm of the gradient.
         schedule: ``"constant"``, or ``"cosine"`` down to zero over all epochs.
         loss: ``"mse"``, or ``"rmse"``, its root over each batch.
@@ -60,6 +63,7 @@ class TrainingOptions:
 
     epochs: int = 300
     batch_size: int = 256
+    optimizer: str = "adamw"
     learning_rate: float = 1e-4
     weight_decay: float = 0.01
     clip: float = 10.0
@@ -299,9 +303,7 @@ class ForceMatcher:
     ) -> None:
         options = self.options
         averaged = FlashSchNet(self.config).to(self.device, self.dtype).requires_grad_(False)
-        optimizer = torch.optim.AdamW(
-            network.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
-        )
+        optimizer = self._optimizer(network)
         state.restore(network, optimizer)
         frames = sum(d.n_frames for d in training)
         total_steps = options.epochs * math.ceil(frames / options.batch_size)
@@ -314,7 +316,8 @@ class ForceMatcher:
                 rate = options.learning_rate
                 if options.schedule == "cosine":
                     rate *= 0.5 * (1.0 + math.cos(math.pi * state.step / total_steps))
-                optimizer.param_groups[0]["lr"] = rate
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
                 batch_squares, batch_count = self._step(network, optimizer, training, system, frame)
                 squares, count = squares + batch_squares, count + batch_count
                 state.step += 1
@@ -346,6 +349,14 @@ class ForceMatcher:
                 save_training(checkpoint, state, identity)
             if callback is not None:
                 callback(line)
+
+    def _optimizer(self, network: FlashSchNet) -> torch.optim.Optimizer:
+        options = self.options
+        construct = torch_optimizer(options.optimizer)
+        decay = {"weight_decay": options.weight_decay}
+        if "weight_decay" not in inspect.signature(construct).parameters:
+            decay = {}  # constraints of an optimizer's own take its place
+        return construct(network.named_parameters(), lr=options.learning_rate, **decay)
 
     def _step(
         self,

@@ -44,8 +44,9 @@ class Training:
     Attributes:
         epochs: passes over the frames.
         batch_size: frames a step.
-        learning_rate: of AdamW.
-        weight_decay: of AdamW.
+        optimizer: one of torch's by name, or a plug-in's, such as sso.sso.
+        learning_rate: of the optimizer.
+        weight_decay: of the optimizer.
         schedule: of the learning rate.
         ema: decay of the averaged weights.
         patience: epochs without progress after which training stops; 0 never.
@@ -55,6 +56,7 @@ class Training:
 
     epochs: int = 300
     batch_size: int = 256
+    optimizer: str = "adamw"
     learning_rate: float = 1e-4
     weight_decay: float = 0.01
     schedule: Literal["constant", "cosine"] = "constant"
