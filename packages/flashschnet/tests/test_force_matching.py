@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
+from icml_core.checkpoint import load_state, save_state
 from icml_flashschnet.force_data import batches, force_data
 from icml_flashschnet.force_matching import ForceMatcher, TrainingOptions
 from icml_flashschnet.potential import SumPotential
 from icml_flashschnet.schnet import FlashSchNet, SchNetConfig
+from icml_flashschnet.training_state import KIND
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -214,19 +216,24 @@ def test_hostile_checkpoints_are_refused(tmp_path):
         resume()
     file.unlink()
     resume()
-    with safe_open(file, framework="pt") as opened:
-        metadata = opened.metadata()
-        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    save_file(tensors, file, {**metadata, "format": "99"})
-    with pytest.raises(ValueError, match="has format 99"):
-        resume()
-    save_file({n: t for n, t in tensors.items() if n != "best/embedding.weight"}, file, metadata)
+    identity = _identity(file)
+    state = load_state(file, kind=KIND, identity=identity)
+    lacking = {name: weight for name, weight in state["best"].items() if name != "embedding.weight"}
+    save_state(file, {**state, "best": lacking}, kind=KIND, identity=identity)
     with pytest.raises(ValueError, match="lacks best of embedding.weight"):
         resume()
-    save_file({**tensors, "weights/embedding.weight": torch.zeros(1, 1)}, file, metadata)
-    with pytest.raises(ValueError, match=r"weights/embedding.weight of shape \[1, 1\] is no weight"):
+    other = {**state["weights"], "embedding.weight": torch.zeros(1, 1)}
+    save_state(file, {**state, "weights": other}, kind=KIND, identity=identity)
+    with pytest.raises(ValueError, match=r"weights embedding.weight of shape \[1, 1\] is no weight"):
         resume()
-    assert json.loads(metadata["state"])["epoch"] == 1
+    save_state(file, state, kind=KIND, identity=identity)
+    resume()
+    assert state["epoch"] == 1
+
+
+def _identity(file):
+    with safe_open(file, framework="pt") as opened:
+        return json.loads(opened.metadata()["identity"])
 
 
 def test_training_stops_when_the_held_out_error_no_longer_falls():
