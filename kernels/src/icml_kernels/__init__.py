@@ -17,6 +17,17 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "graphs.mwu_cover": ("cover_costs", "mwu_cover_pass", "raised_cover", "scaled_packing"),
         "graphs.pivot_rounds": ("pivot_rounds",),
         "graphs.wedges": ("bad_triangle_scan", "wedge_count", "wedge_enumerate"),
+        "language.token_stats": ("TokenStats", "token_stats"),
+        "matrices.lanczos": ("KrylovModel", "block_lanczos"),
+        "matrices.msign": ("msign", "msign_rank1"),
+        "matrices.ns_syrk": ("ns_poly", "ns_syrk"),
+        "matrices.polar_express": ("polar_express_coefficients",),
+        "matrices.rank1_load": ("rank1_load",),
+        "matrices.retract_axpy": ("retract_axpy",),
+        "matrices.singular": ("power_iter", "top_singular"),
+        "language.topk_kl": ("topk_kl",),
+        "language.topk_logprobs": ("TopK", "topk_logprobs"),
+        "language.weighted_nll": ("WeightedNLL", "weighted_nll"),
         "molecules.bonded": ("BondedTerms", "bonded_energy", "bonded_energy_forces", "bonded_terms"),
         "molecules.cfconv_mlp": ("cfconv_mlp",),
         "molecules.cfconv_table": ("cfconv_table",),
@@ -31,6 +42,9 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "molecules.pair_geometry": ("pair_geometry",),
         "molecules.radius_pairs": ("list_is_stale", "radius_pairs", "without_pairs"),
         "molecules.segment_sum_csr": ("segment_sum_csr",),
+        "series.elastic_cross": ("elastic_cross",),
+        "series.elastic_table": ("Alignment", "elastic_alignment"),
+        "series.soft_elastic": ("soft_elastic",),
     },
 )
 
@@ -45,6 +59,24 @@ if TYPE_CHECKING:
     from icml_kernels.graphs.wedges import bad_triangle_scan as bad_triangle_scan
     from icml_kernels.graphs.wedges import wedge_count as wedge_count
     from icml_kernels.graphs.wedges import wedge_enumerate as wedge_enumerate
+    from icml_kernels.language.token_stats import TokenStats as TokenStats
+    from icml_kernels.language.token_stats import token_stats as token_stats
+    from icml_kernels.language.topk_kl import topk_kl as topk_kl
+    from icml_kernels.language.topk_logprobs import TopK as TopK
+    from icml_kernels.language.topk_logprobs import topk_logprobs as topk_logprobs
+    from icml_kernels.language.weighted_nll import WeightedNLL as WeightedNLL
+    from icml_kernels.language.weighted_nll import weighted_nll as weighted_nll
+    from icml_kernels.matrices.lanczos import KrylovModel as KrylovModel
+    from icml_kernels.matrices.lanczos import block_lanczos as block_lanczos
+    from icml_kernels.matrices.msign import msign as msign
+    from icml_kernels.matrices.msign import msign_rank1 as msign_rank1
+    from icml_kernels.matrices.ns_syrk import ns_poly as ns_poly
+    from icml_kernels.matrices.ns_syrk import ns_syrk as ns_syrk
+    from icml_kernels.matrices.polar_express import polar_express_coefficients as polar_express_coefficients
+    from icml_kernels.matrices.rank1_load import rank1_load as rank1_load
+    from icml_kernels.matrices.retract_axpy import retract_axpy as retract_axpy
+    from icml_kernels.matrices.singular import power_iter as power_iter
+    from icml_kernels.matrices.singular import top_singular as top_singular
     from icml_kernels.molecules.bonded import BondedTerms as BondedTerms
     from icml_kernels.molecules.bonded import bonded_energy as bonded_energy
     from icml_kernels.molecules.bonded import bonded_energy_forces as bonded_energy_forces
@@ -64,3 +96,7 @@ if TYPE_CHECKING:
     from icml_kernels.molecules.radius_pairs import radius_pairs as radius_pairs
     from icml_kernels.molecules.radius_pairs import without_pairs as without_pairs
     from icml_kernels.molecules.segment_sum_csr import segment_sum_csr as segment_sum_csr
+    from icml_kernels.series.elastic_cross import elastic_cross as elastic_cross
+    from icml_kernels.series.elastic_table import Alignment as Alignment
+    from icml_kernels.series.elastic_table import elastic_alignment as elastic_alignment
+    from icml_kernels.series.soft_elastic import soft_elastic as soft_elastic

@@ -1,0 +1,11 @@
+"""Token statistics on the CPU: products by BLAS, the softmax by numba."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from icml_kernels.language import rows_cpu
+from icml_kernels.language.token_stats import blocked
+
+forward = partial(blocked.forward, rows_cpu)
+backward = partial(blocked.backward, rows_cpu)

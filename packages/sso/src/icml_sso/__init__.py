@@ -1,0 +1,53 @@
+"""The Spectral Sphere Optimizer: weights that stay on spheres of spectral norm (arXiv 2601.08393)."""
+
+from typing import TYPE_CHECKING
+
+from icml_core import lazy
+
+if TYPE_CHECKING:
+    from icml_sso.atoms import Atomic as Atomic
+    from icml_sso.health import Health as Health
+    from icml_sso.health import HealthMonitor as HealthMonitor
+    from icml_sso.health import max_violation as max_violation
+    from icml_sso.learning_rates import suggest_lr as suggest_lr
+    from icml_sso.matrix_sign import MatrixSign as MatrixSign
+    from icml_sso.matrix_sign import PolarFactor as PolarFactor
+    from icml_sso.matrix_sign import exact_msign as exact_msign
+    from icml_sso.matrix_sign import msign as msign
+    from icml_sso.optimizer import SSO as SSO
+    from icml_sso.optimizer import MuonSphere as MuonSphere
+    from icml_sso.param_groups import build_param_groups as build_param_groups
+    from icml_sso.singular_vectors import top_singular as top_singular
+    from icml_sso.spectral_init import spectral_mup_init_ as spectral_mup_init_
+    from icml_sso.tangent_multiplier import LambdaResult as LambdaResult
+    from icml_sso.tangent_multiplier import SolverOptions as SolverOptions
+    from icml_sso.tangent_multiplier import TangentLambda as TangentLambda
+    from icml_sso.tangent_multiplier import TangentProblem as TangentProblem
+    from icml_sso.tangent_multiplier import tangent_lambda as tangent_lambda
+
+__version__ = "0.1.0"
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    {
+        "Atomic": "atoms",
+        "Health": "health",
+        "HealthMonitor": "health",
+        "LambdaResult": "tangent_multiplier",
+        "MatrixSign": "matrix_sign",
+        "MuonSphere": "optimizer",
+        "PolarFactor": "matrix_sign",
+        "SSO": "optimizer",
+        "SolverOptions": "tangent_multiplier",
+        "TangentLambda": "tangent_multiplier",
+        "TangentProblem": "tangent_multiplier",
+        "build_param_groups": "param_groups",
+        "exact_msign": "matrix_sign",
+        "max_violation": "health",
+        "msign": "matrix_sign",
+        "spectral_mup_init_": "spectral_init",
+        "suggest_lr": "learning_rates",
+        "tangent_lambda": "tangent_multiplier",
+        "top_singular": "singular_vectors",
+    },
+)

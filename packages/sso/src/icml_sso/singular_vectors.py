@@ -1,0 +1,44 @@
+"""Top singular triplets of the atomic matrices of a parameter: at the start, and started anew now and then.
+
+Two power iterations a step from the vector of the step before follow sigma_1 as long as it stays the largest. Where
+sigma_2 overtakes it the iteration keeps to the old vector for long, so that it also starts from another one.
+"""
+
+from __future__ import annotations
+
+import torch
+from icml_kernels import power_iter, top_singular
+from icml_kernels.matrices.singular import start_vectors
+from jaxtyping import Float
+from torch import Tensor
+
+from icml_sso.atoms import Layout
+
+START_ITERATIONS = 20
+__all__ = ["refreshed_vectors", "starting_triplets", "top_singular"]
+
+
+def starting_triplets(
+    layout: Layout, weight: Tensor, iterations: int = START_ITERATIONS
+) -> tuple[Float[Tensor, " atoms"], Float[Tensor, "atoms columns"]]:
+    """sigma and v of each atomic matrix, from a fixed vector of spread-out entries."""
+    sigmas, vectors = [], []
+    for part in layout.parts:
+        matrices = layout.read(weight, part)
+        sigma, _, v = power_iter(matrices, start_vectors(matrices), iterations)
+        sigmas.append(sigma)
+        vectors.append(v)
+    return torch.cat(sigmas), torch.cat(vectors)
+
+
+def refreshed_vectors(
+    layout: Layout, weight: Tensor, v: Float[Tensor, "atoms columns"], turn: int
+) -> Float[Tensor, "atoms columns"]:
+    """The better of v and of what 20 iterations from another vector find, for each atomic matrix."""
+    found = []
+    for part in layout.parts:
+        matrices = layout.read(weight, part)
+        kept, _, old = power_iter(matrices, v[part.atoms], 1)
+        sigma, _, new = power_iter(matrices, start_vectors(matrices, turn % 97 + 1), START_ITERATIONS)
+        found.append(torch.where((sigma > kept)[:, None], new, old))
+    return torch.cat(found).to(v.dtype)
