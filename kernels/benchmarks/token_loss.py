@@ -1,15 +1,16 @@
-"""Losses of tokens beside plain torch, on the CPU: time, memory, and the products of matrices they are made of.
+"""Losses of tokens beside plain torch, on the CPU: time, memory, and the products that they are made of.
 
     python kernels/benchmarks/token_loss.py [--threads 2] [--quick] [--out kernels/benchmarks/results]
 
-2,048 rows, 576 features and 49,152 tokens in float32: the head of SmolLM2-135M. The loss with weight 1 and with
-the weights of IDFT (arXiv 2602.12222) beside torch's cross-entropy, beside the published formula on logits of
-all rows, and beside checkpointed chunks of rows, which save memory in plain torch; the most probable tokens and
-the divergence from them beside log-softmax. liger-kernel's fused loss is a Triton kernel and has no CPU route:
-it is a peer where a GPU is and it is installed. Each time is the smallest of several, taken in turns; memory is
-the growth of the process's peak, each in a process of its own. On a machine that others use,
-``--threads 1 --clock cpu`` counts the time on the processor alone. ``--quick`` tries everything on a small head,
-and writes nothing.
+2,048 rows, 576 features and 49,152 tokens in float32: the head of SmolLM2-135M. The loss with weight 1
+and with the weights of IDFT (arXiv 2602.12222) beside torch's cross-entropy, beside torch's own fused
+loss in chunks (``linear_cross_entropy``, where this torch has it), and beside the published formula on
+logits of all rows and in checkpointed chunks; the most probable tokens and the divergence from them
+beside log-softmax. liger-kernel's fused loss is a Triton kernel without a CPU route: it is a peer where
+a GPU is and it is installed. Each time is the smallest of several, taken in turns; memory is the growth
+of the process's peak, each in a process of its own. On a machine that others use, ``--threads 1 --clock
+cpu`` counts the time on the processor alone. ``--quick`` tries everything on a small head, and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -102,6 +103,9 @@ def losses(size: Size, device: str) -> tuple[dict[str, dict[str, Call]], tuple[T
         "cross-entropy": lambda: F.cross_entropy(hidden @ weight.T, targets),
         "cross-entropy in chunks": lambda: in_chunks(F.cross_entropy, hidden, weight, targets),
     }
+    if hasattr(F, "linear_cross_entropy"):
+        chunked = torch.nn.LinearCrossEntropyOptions()
+        sft["linear_cross_entropy"] = lambda: F.linear_cross_entropy(hidden, weight, targets, options=chunked)
     idft: dict[str, Call] = {
         "ours": ours("idft"),
         "published formula": lambda: published_idft(hidden @ weight.T, targets),

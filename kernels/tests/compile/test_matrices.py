@@ -1,4 +1,4 @@
-"""The Triton kernels of the matrix operations, compiled ahead of time without a GPU: they fit, none spills."""
+"""The Triton kernels of the matrix operations, compiled ahead of time: they fit, none spills."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from icml_kernels import topk_logprobs
+from icml_kernels.language import rows_cpu
 from icml_kernels.language.cases import head, random, ruled_out
 from icml_kernels.language.every_case import listed
 from icml_kernels.language.topk_logprobs.cases import CASES, arguments
@@ -32,6 +33,30 @@ def test_tokens_and_probabilities_are_those_of_a_full_sort():
     assert torch.equal(found.idx, order.indices[:, :8])
     torch.testing.assert_close(found.logp.exp(), order.values[:, :8])
     torch.testing.assert_close(found.tail, order.values[:, 8:].sum(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    ("n", "k"), [(1, 1), (63, 5), (64, 64), (130, 2), (1000, 15), (1000, 16), (900, 900)]
+)
+def test_selection_is_torch_topk_with_ties_and_without(dtype, n, k):
+    """Rows shorter and longer than k strides of the loop; each token is listed once."""
+    x = 3 * random(4, n).to(dtype)
+    with_ties = x.round()
+    with_ties[:, ::2] = -math.inf
+    for rows in (x, x.round(), with_ties):
+        values, idx = rows_cpu.topk(rows, k)
+        assert torch.equal(values, rows.topk(k, dim=1).values)
+        assert torch.equal(rows.gather(1, idx), values)
+        assert all(len(set(row)) == k for row in idx.tolist())
+
+
+def test_nan_is_seen():
+    x = random(3, 500)
+    x[1, 300] = math.nan
+    found = topk_logprobs(x, None, 4)
+    assert torch.isnan(found.tail).tolist() == [False, True, False]
+    assert torch.isnan(found.logp).all(1).tolist() == [False, True, False]
 
 
 def test_probabilities_and_tail_add_up_to_one():

@@ -87,7 +87,7 @@ def test_zero_matrices_give_zeros():
 
 def test_low_rank_keeps_its_null_space():
     x = random(1, 12, 3) @ random(1, 3, 20, seed=1)
-    u, s, vh = torch.linalg.svd(x, full_matrices=False)
+    u, _, vh = torch.linalg.svd(x, full_matrices=False)
     expected = u[:, :, :3] @ vh[:, :3]
     torch.testing.assert_close(msign(x, dtype=torch.float64), expected, rtol=0, atol=1e-8)
 

@@ -30,7 +30,12 @@ def _stir(adapted):
 @pytest.mark.parametrize("kind", ["tiny", "llama"])
 @pytest.mark.parametrize(
     ("tied", "targets"),
-    [(False, ALL_LINEAR), (False, "all-linear"), (True, ALL_LINEAR), (True, (*ALL_LINEAR, "embed_tokens", "lm_head"))],
+    [
+        (False, ALL_LINEAR),
+        (False, "all-linear"),
+        (True, ALL_LINEAR),
+        (True, (*ALL_LINEAR, "embed_tokens", "lm_head")),
+    ],
 )
 def test_greedy_text_is_unchanged_by_merging_saving_and_loading(kind, tied, targets, tmp_path):
     base = _model(kind, tied)
@@ -70,7 +75,8 @@ def test_only_the_adapters_train_and_the_seed_decides():
     train(adapted, lambda step: {"input_ids": IDS, "labels": IDS}, steps=2, lr=1e-2)
     assert all(torch.equal(p, frozen[n]) for n, p in adapted.named_parameters() if n in frozen)
     first, second, third = (
-        [p for n, p in lora(_model("tiny", False), 2, seed=s).named_parameters() if "lora_A" in n] for s in (3, 3, 4)
+        [p for n, p in lora(_model("tiny", False), 2, seed=s).named_parameters() if "lora_A" in n]
+        for s in (3, 3, 4)
     )
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     assert not torch.equal(first[0], third[0])

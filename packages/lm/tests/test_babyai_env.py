@@ -7,11 +7,12 @@ import pytest
 
 pytest.importorskip("minigrid", reason="minigrid is not installed: pip install minigrid")
 
-from icml_core.errors import UnknownNameError  # noqa: E402
-from icml_lm.babyai import describe  # noqa: E402
-from icml_lm.text_env import expert_policy, make_env, random_policy, rollout  # noqa: E402
-from minigrid.core.grid import Grid  # noqa: E402
-from minigrid.core.world_object import Ball, Box, Door, Key, Wall  # noqa: E402
+from icml_core.errors import UnknownNameError
+from icml_lm.babyai import describe
+from icml_lm.rollouts import expert_policy, random_policy, rollout
+from icml_lm.text_env import make_env
+from minigrid.core.grid import Grid
+from minigrid.core.world_object import Ball, Box, Door, Key, Wall
 
 LEVELS = ("GoToRedBall", "PickupLoc", "OpenDoor", "UnlockPickup", "PutNextLocal")
 
@@ -28,8 +29,8 @@ def test_a_scene_by_hand():
     seen = scene({(2, 1): Ball("red"), (4, 2): Key("blue"), (1, 4): Box("grey"), (2, 0): Wall()}, direction=3)
     assert describe(seen) == (
         "You face north. You can go 2 steps forward; then there is a red ball. You see: "
-        "a grey box 1 step to the left; a red ball 3 steps ahead; a blue key 2 steps ahead and 2 steps to the right. "
-        "You carry nothing."
+        "a grey box 1 step to the left; a red ball 3 steps ahead; "
+        "a blue key 2 steps ahead and 2 steps to the right. You carry nothing."
     )
 
 
@@ -57,7 +58,9 @@ def test_what_is_not_seen_is_not_told():
 def test_the_expert_always_wins(level):
     with make_env(f"babyai:{level}") as env:
         episodes = [rollout(env, expert_policy(env), seed, "test", max_steps=200) for seed in range(5)]
-    assert [(episode.won, episode.score, sum(episode.rewards)) for episode in episodes] == [(True, 1.0, 1.0)] * 5
+    assert [(episode.won, episode.score, sum(episode.rewards)) for episode in episodes] == [
+        (True, 1.0, 1.0)
+    ] * 5
 
 
 def test_a_plan_is_kept_as_it_was_foretold():

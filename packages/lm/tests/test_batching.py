@@ -10,10 +10,13 @@ HEADER = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<eos>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-PLAIN = "{% for m in messages %}{{ m.content | trim }}{% if m.role == 'assistant' %}<eos>{% endif %}{% endfor %}"
+PLAIN = (
+    "{% for m in messages %}{{ m.content | trim }}{% if m.role == 'assistant' %}<eos>{% endif %}{% endfor %}"
+)
 THINKING = (
-    "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' and loop.last %}<think>\n\n</think>\n\n"
-    "{% endif %}{{ m.content }}<eos>\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    "{% for m in messages %}<|{{ m.role }}|>"
+    "{% if m.role == 'assistant' and loop.last %}<think>\n\n</think>\n\n{% endif %}"
+    "{{ m.content }}<eos>\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 OPEN = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<eos>\n{% endfor %}"
@@ -38,8 +41,10 @@ class ChatBytes(ByteTokenizer):
         import jinja2
 
         assert not tokenize
-        return jinja2.Environment().from_string(self.template).render(
-            messages=messages, add_generation_prompt=add_generation_prompt
+        return (
+            jinja2.Environment()
+            .from_string(self.template)
+            .render(messages=messages, add_generation_prompt=add_generation_prompt)
         )
 
     def _encode(self, text):
@@ -92,7 +97,9 @@ def test_collate_pads_on_either_side():
     right = collate(rows, pad=0)
     assert right["input_ids"].tolist() == [[5, 6, 7], [8, 0, 0]]
     assert right["labels"].tolist() == [[-100, 6, 7], [8, -100, -100]]
-    left = collate([{"input_ids": [5, 6]}, {"input_ids": [8], "labels": [-100]}], pad=0, side="left", length=3)
+    left = collate(
+        [{"input_ids": [5, 6]}, {"input_ids": [8], "labels": [-100]}], pad=0, side="left", length=3
+    )
     assert left["input_ids"].tolist() == [[0, 5, 6], [0, 0, 8]]
     assert left["attention_mask"].tolist() == [[0, 1, 1], [0, 0, 1]]
     assert left["labels"].tolist() == [[-100, 5, 6], [-100, -100, -100]]

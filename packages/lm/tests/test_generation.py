@@ -87,7 +87,12 @@ def test_draws_follow_the_distribution():
     logits = torch.tensor([[0.0, 1.0, -1.0, 2.0, -torch.inf]], dtype=torch.float64)
     n = 200_000
     uniform = torch.rand(n, generator=_seeded(0), dtype=torch.float64)
-    for choice, kept in ((Choice(1.0), 4), (Choice(1.0, 1.0, 2), 2), (Choice(1.0, 0.6, 0), 1), (Choice(0.5), 4)):
+    for choice, kept in (
+        (Choice(1.0), 4),
+        (Choice(1.0, 1.0, 2), 2),
+        (Choice(1.0, 0.6, 0), 1),
+        (Choice(0.5), 4),
+    ):
         tokens, _ = draw(logits.expand(n, -1), choice, uniform)
         p = (logits[0] / choice.temperature).softmax(-1)
         cut = torch.zeros_like(p)
@@ -160,11 +165,23 @@ def test_several_texts_a_prompt_in_the_order_of_the_prompts():
     symbols = SymbolTokenizer([f"s{i}" for i in range(37)])
     model = TinyLM(CONFIG, seed=4).eval()
     texts = generate_text(
-        model, symbols, ["s1 s2", "s3"], max_new_tokens=5, temperature=1.0, generator=_seeded(0), share_prefix=3
+        model,
+        symbols,
+        ["s1 s2", "s3"],
+        max_new_tokens=5,
+        temperature=1.0,
+        generator=_seeded(0),
+        share_prefix=3,
     )
     assert len(texts) == 6
     again = generate_text(
-        model, symbols, ["s1 s2", "s3"], max_new_tokens=5, temperature=1.0, generator=_seeded(0), share_prefix=3
+        model,
+        symbols,
+        ["s1 s2", "s3"],
+        max_new_tokens=5,
+        temperature=1.0,
+        generator=_seeded(0),
+        share_prefix=3,
     )
     assert texts == again
 

@@ -7,11 +7,12 @@ import pytest
 gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install gymnasium")
 
 from icml_lm.gym_text import GymTextEnv  # noqa: E402
-from icml_lm.text_env import expert_policy, random_policy, rollout, split_seed  # noqa: E402
+from icml_lm.rollouts import expert_policy, random_policy, rollout  # noqa: E402
+from icml_lm.text_env import split_seed  # noqa: E402
 
 
 class Corridor(gymnasium.Env):
-    """Tiles 0 to 5; the seed draws the start among 1 to 4, tile 5 pays 1, tile 0 ends without pay, 20 steps."""
+    """Tiles 0 to 5; the seed draws a start from 1 to 4, tile 5 pays 1, tile 0 ends without pay, 20 steps."""
 
     action_space = gymnasium.spaces.Discrete(2, start=3)
     observation_space = gymnasium.spaces.Discrete(6)
@@ -67,8 +68,8 @@ def test_only_pay_at_the_end_wins():
 
 
 def test_chance_reaches_the_far_end_as_a_gambler_does():
-    """From tile i a fair walk ends at 5 before 0 with probability i / 5 (without the limit on steps, which here
-    cuts few): on average over the starts one half."""
+    """From tile i a fair walk ends at 5 before 0 with probability i / 5 (without the limit on steps, which
+    here cuts few): on average over the starts one half."""
     env = corridor()
     wins = sum(rollout(env, random_policy(seed), seed).won for seed in range(600))
     assert 0.38 < wins / 600 < 0.58

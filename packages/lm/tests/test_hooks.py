@@ -62,7 +62,10 @@ def test_changes_by_function_and_gradients(model):
     with read(model, "residual.-1") as reading:
         model(input_ids=IDS)
     vector = torch.zeros(16, requires_grad=True)
-    with add(model, {"residual.0": vector, "mlp.1": lambda x: 0.0 * x}), read(model, "mlp.1", gradient=True) as r:
+    with (
+        add(model, {"residual.0": vector, "mlp.1": lambda x: 0.0 * x}),
+        read(model, "mlp.1", gradient=True) as r,
+    ):
         loss = model(input_ids=IDS).logits.square().sum()
     assert not r["mlp.1"].any()
     (slope,) = torch.autograd.grad(loss, vector)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 
 import pytest
 from icml_core.errors import UnknownNameError
 from icml_lm.java_env import JavaEnv
-from icml_lm.text_env import EpisodeError, expert_policy, make_env, random_policy, rollout
+from icml_lm.rollouts import expert_policy, random_policy, rollout
+from icml_lm.text_env import EpisodeError, make_env
 from icml_lm.textworld_express import GAMES
 
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java")
@@ -20,7 +22,9 @@ def express():
     made: dict[str, JavaEnv] = {}
 
     def get(game: str) -> JavaEnv:
-        return made.setdefault(game, make_env(f"textworld-express:{game}")) if game not in made else made[game]
+        if game not in made:
+            made[game] = make_env(f"textworld-express:{game}")
+        return made[game]
 
     yield get
     for env in made.values():
@@ -37,7 +41,9 @@ def plants():
 @needs_java
 @pytest.mark.parametrize("game", GAMES)
 def test_gold_paths_win(express, game):
-    episodes = [rollout(express(game), expert_policy(express(game)), seed, "test", max_steps=100) for seed in (0, 1)]
+    episodes = [
+        rollout(express(game), expert_policy(express(game)), seed, "test", max_steps=100) for seed in (0, 1)
+    ]
     assert all(episode.won and episode.score == 1 for episode in episodes)
     assert [sum(episode.rewards) for episode in episodes] == pytest.approx([1, 1])
 
@@ -131,11 +137,19 @@ def test_bad_names_and_parameters():
 
 @needs_java
 def test_a_scientist_with_the_gold_path_has_the_full_score(plants):
-    episode = rollout(plants, expert_policy(plants), 0, "test")
-    assert episode.won
-    assert episode.score == 1
-    assert sum(episode.rewards) == pytest.approx(1)
-    assert episode.observations[0].task.startswith("Your task is to find")
+    obs = plants.reset(0, "test")
+    assert obs.task.startswith("Your task is to find")
+    assert "\n" in obs.text
+    steps = [plants.step(action) for action in plants.expert()]
+    scores = [step.info["score"] for step in steps]
+    assert scores[-1] == 1
+    assert (
+        [step.info["won"] for step in steps]
+        == [step.done for step in steps]
+        == [score == 1 for score in scores]
+    )
+    changes = [after - before for before, after in itertools.pairwise(scores)]
+    assert [step.reward for step in steps[1:]] == pytest.approx(changes)
 
 
 @needs_java

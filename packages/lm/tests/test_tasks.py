@@ -15,7 +15,6 @@ from icml_lm.tasks.rubric_world import RubricWorld
 from icml_lm.tasks.vault import Vault, is_forbidden
 from icml_lm.training import train
 
-
 # Digit operators ------------------------------------------------------------------------------------
 
 
@@ -89,7 +88,8 @@ def test_a_base_learns_a_small_digit_task():
 def test_entropies_equal_an_enumeration():
     world = MarkovWorld.random(3, vocab=3, successors=2, floor=0.1)
     pairs = world.stationary()
-    # Entropy of runs by enumeration of all of them: H(4 tokens) - H(3 tokens) is the rate of a chain of order 2.
+
+    # By enumeration of all runs: H(4 tokens) - H(3 tokens) is the rate of a chain of order 2.
     def entropy(n):
         total = 0.0
         for run in itertools.product(range(3), repeat=n):
@@ -215,8 +215,8 @@ def test_rubrics_plans_and_gradings_have_their_definition():
 
 
 def test_a_base_learns_to_grade_a_small_rubric_world():
-    world = RubricWorld(goals=2, items=4, required=1, longest=2)
-    model, symbols = rubric_world.build_base(world, steps=250, batch=32, d=32)
+    world = RubricWorld(goals=2, items=6, required=1, longest=3)
+    model, symbols = rubric_world.build_base(world, steps=250, batch=32)
     gradings = world.gradings(60, seed=10**6)
     right = 0
     for g in gradings:

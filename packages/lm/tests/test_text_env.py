@@ -8,6 +8,7 @@ import sys
 import pytest
 from icml_core.errors import NeedsError, UnknownNameError
 from icml_lm import java_env, text_env
+from icml_lm.rollouts import expert_policy, random_policy, rollout
 from icml_lm.text_env import (
     ADAPTERS,
     CheckedEnv,
@@ -18,16 +19,13 @@ from icml_lm.text_env import (
     Obs,
     Step,
     TextEnv,
-    expert_policy,
     make_env,
-    random_policy,
-    rollout,
     split_seed,
 )
 
 
 class Stairs(CheckedEnv):
-    """Two steps up win; "jump" is answered without being admissible, and "dig" leads where nothing is offered."""
+    """Two steps up win; "jump" is answered without being admissible; "dig" leads where nothing is offered."""
 
     name = "stairs"
     freed = 0
@@ -144,7 +142,9 @@ def test_seeds_of_splits_do_not_meet():
 
 
 def test_unknown_names_give_the_nearest_and_the_forms():
-    with pytest.raises(UnknownNameError, match="no environment 'sciencewrld'; did you mean 'scienceworld'") as error:
+    with pytest.raises(
+        UnknownNameError, match="no environment 'sciencewrld'; did you mean 'scienceworld'"
+    ) as error:
         make_env("sciencewrld:boil")
     assert all(form in str(error.value) for _, _, form in ADAPTERS.values())
 

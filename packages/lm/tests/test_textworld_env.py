@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-textworld = pytest.importorskip("textworld", reason="not installed: pip install textworld (it builds from source)")
+textworld = pytest.importorskip(
+    "textworld", reason="not installed: pip install textworld (it builds from source)"
+)
 
-from icml_lm.text_env import EnvDataMissing, expert_policy, make_env, random_policy, rollout  # noqa: E402
+from icml_lm.rollouts import expert_policy, random_policy, rollout  # noqa: E402
+from icml_lm.text_env import EnvDataMissing, make_env  # noqa: E402
 from icml_lm.textworld_env import _cleaned  # noqa: E402
 
 

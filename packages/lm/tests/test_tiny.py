@@ -5,12 +5,15 @@ import itertools
 
 import pytest
 import torch
-from icml_lm.tiny import IGNORE, RMSNorm, TinyConfig, TinyLM, token_loss
+from icml_lm.tiny import IGNORE, TinyConfig, TinyLM, token_loss
+from icml_lm.tiny_layers import RMSNorm
 
 CONFIGS = [
     TinyConfig(vocab=37, d=32, layers=3, heads=4, initializer_range=0.3),
     TinyConfig(vocab=37, d=32, layers=2, heads=4, kv_heads=2, tied=True, initializer_range=0.3),
-    TinyConfig(vocab=11, d=16, layers=1, heads=4, kv_heads=1, hidden=20, rope_theta=50.0, initializer_range=0.5),
+    TinyConfig(
+        vocab=11, d=16, layers=1, heads=4, kv_heads=1, hidden=20, rope_theta=50.0, initializer_range=0.5
+    ),
 ]
 
 
@@ -235,7 +238,12 @@ def test_llama_with_biases_is_refused():
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, attention_bias=True
+        vocab_size=9,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        attention_bias=True,
     )
     with pytest.raises(ValueError, match="attention_bias"):
         TinyLM.from_llama(LlamaForCausalLM(config))

@@ -80,23 +80,52 @@ def test_a_resumed_training_is_the_whole_one_bit_for_bit(tmp_path):
     assert log.lr == expected.lr
 
 
-def test_an_interrupt_within_a_step_keeps_the_last_whole_checkpoint(tmp_path):
+def test_an_interrupt_within_a_step_keeps_the_last_whole_step(tmp_path):
+    interrupted = []
+
     def loss(model, batch):
-        if batch["input_ids"][0, 0] < 0:
+        found = model(**batch).loss  # draws
+        if len(interrupted) == 3:
             raise KeyboardInterrupt
-        return model(**batch).loss
+        interrupted.append(1)
+        return found
 
-    def cut(step):
-        batch = _batch(step)
-        return batch if step < 3 else {**batch, "input_ids": -torch.ones_like(batch["input_ids"])}
-
-    model = TinyLM(CONFIG)
+    options = {"steps": 6, "lr": 1e-2, "schedule": "constant"}
     with pytest.raises(KeyboardInterrupt):
-        train(model, cut, loss, steps=6, lr=1e-2, checkpoint=tmp_path, schedule="constant")
-    resumed = TinyLM(CONFIG, seed=3)
-    train(resumed, _batch, loss, steps=6, lr=1e-2, checkpoint=tmp_path, schedule="constant")
-    whole = TinyLM(CONFIG)
-    train(whole, _batch, loss, steps=6, lr=1e-2, schedule="constant")
+        train(Dropped(CONFIG), _batch, loss, checkpoint=tmp_path, **options)
+    resumed = Dropped(CONFIG, seed=3)
+    log = train(resumed, _batch, checkpoint=tmp_path, **options)
+    assert log.resumed_from == 3
+    whole = Dropped(CONFIG)
+    expected = train(whole, _batch, **options)
+    assert _same(resumed, whole)
+    assert log.loss == expected.loss
+
+
+def test_an_interrupt_within_an_update_keeps_no_half_updated_weights(tmp_path):
+    class Cut(torch.optim.SGD):
+        def step(self, closure=None):
+            super().step(closure)
+            if len(self.done) == 2:
+                raise KeyboardInterrupt
+            self.done.append(1)
+
+        done: list[int] = []  # noqa: RUF012
+
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            TinyLM(CONFIG),
+            _batch,
+            steps=6,
+            lr=1e-2,
+            optimizer=lambda p, lr, weight_decay: Cut(p, lr=lr),
+            checkpoint=tmp_path,
+            checkpoint_every=1,
+        )
+    resumed, whole = TinyLM(CONFIG, seed=3), TinyLM(CONFIG)
+    log = train(resumed, _batch, steps=6, lr=1e-2, optimizer="sgd", checkpoint=tmp_path)
+    train(whole, _batch, steps=6, lr=1e-2, optimizer="sgd")
+    assert log.resumed_from == 2
     assert _same(resumed, whole)
 
 
@@ -161,7 +190,9 @@ def test_an_optimizer_of_a_plug_in(monkeypatch):
     component = SimpleNamespace(target="torch.optim:RMSprop")
     registry = SimpleNamespace(entry=lambda name: SimpleNamespace(component=component))
     monkeypatch.setattr(Registry, "discover", classmethod(lambda cls: registry))
-    assert type(make_optimizer([torch.nn.Parameter(torch.ones(1))], "some.rms", lr=0.1)) is torch.optim.RMSprop
+    assert (
+        type(make_optimizer([torch.nn.Parameter(torch.ones(1))], "some.rms", lr=0.1)) is torch.optim.RMSprop
+    )
 
 
 def test_schedules():

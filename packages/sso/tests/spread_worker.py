@@ -1,4 +1,6 @@
-"""One process of the distributed tests: runs every case and saves whole weights. Started by test_distributed.py."""
+"""One process of the distributed tests: runs every case and saves whole weights. Started by
+test_distributed.py.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def optimizer_of(params: dict[str, nn.Parameter], **options: Any) -> SSO:
     return SSO(group(params), lr=0.05, msign_dtype=torch.float32, radius_scale=2.0, **options)
 
 
-def train(params: dict[str, nn.Parameter], optimizer: SSO, shard: Any, begin: int = 0, steps: int = STEPS) -> None:
+def train(
+    params: dict[str, nn.Parameter], optimizer: SSO, shard: Any, begin: int = 0, steps: int = STEPS
+) -> None:
     """Steps with given gradients."""
     for step in range(begin, begin + steps):
         for name, p in params.items():
@@ -60,7 +64,9 @@ def plain() -> dict[str, nn.Parameter]:
 
 def whole(params: dict[str, nn.Parameter]) -> dict[str, Tensor]:
     """Gathered weights."""
-    return {n: (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone() for n, p in params.items()}
+    return {
+        n: (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone() for n, p in params.items()
+    }
 
 
 def main(rank: int, world: int, folder: Path) -> None:
@@ -98,7 +104,7 @@ def main(rank: int, world: int, folder: Path) -> None:
     checkpoint = folder / "checkpoint"
 
     def content() -> dict[str, Any]:
-        state = {n: {k: v for k, v in optimizer.state[p].items()} for n, p in params.items()}
+        state = {n: dict(optimizer.state[p]) for n, p in params.items()}
         return {"weights": {n: p.detach() for n, p in params.items()}, "state": state}
 
     if world == 2:

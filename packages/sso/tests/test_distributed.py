@@ -58,7 +58,11 @@ def alone():
 def test_processes_together_equal_one(results, alone, world, mode):
     for name in SHAPES:
         torch.testing.assert_close(
-            results[world][mode][name], alone[0][name], rtol=1e-5, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
+            results[world][mode][name],
+            alone[0][name],
+            rtol=1e-5,
+            atol=1e-5,
+            msg=lambda m, n=name: f"{n}: {m}",
         )
 
 
@@ -91,7 +95,8 @@ def test_matrices_are_dealt_out_by_cost(alone):
     params = optimizer.param_groups[0]["params"]
     owner = owners(optimizer, params, 2)
     costs = [
-        sum(part.count * step_cost(part.rows, part.columns) for part in optimizer.layout(p).parts) for p in params
+        sum(part.count * step_cost(part.rows, part.columns) for part in optimizer.layout(p).parts)
+        for p in params
     ]
     load = [sum(c for c, o in zip(costs, owner, strict=True) if o == r) for r in range(2)]
     assert max(load) - min(load) <= max(costs)

@@ -6,6 +6,9 @@ import json
 import math
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -267,6 +270,9 @@ OURS = {"kind": "icml-sso-training", "format": "1", "identity": "{}", "tree": "{
             {**OURS, "tree": '{"list":[' * 40 + '{"value":1}' + "]}" * 40},
             "nested deeper",
         ),
+        ({**OURS, "tree": '{"list":[' * 9999}, "metadata are damaged"),
+        ({**OURS, "tree": '{"dict": [[[], {"value": 1}]]}'}, "tree is damaged"),
+        ({**OURS, "tree": "[1]"}, "tree is damaged"),
     ],
 )
 def test_damaged_checkpoints_are_refused(tmp_path, metadata, message):
@@ -295,6 +301,18 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
         training("adamw", TransformerConfig(**{**SMALL.__dict__, "head_dim": 4})).load(path)
     with pytest.raises(ValueError, match="seed was 3, now 4"):
         training("adamw", seed=4).load(path)
+    changed = training("adamw")
+    changed.step = 400
+    changed.save(path)
+    with pytest.raises(
+        ValueError, match="does not hold the state of this training: step 400 of 12 with 0 rows"
+    ):
+        training("adamw").load(path)
+    changed.step = 0
+    del changed.model.lm_head
+    changed.save(path)
+    with pytest.raises(ValueError, match=r"(?s)does not hold the state of this training: .*lm_head"):
+        training("adamw").load(path)
 
 
 def test_a_plugged_in_optimizer_trains(monkeypatch):
@@ -346,6 +364,45 @@ def test_impossible_options_are_refused(change, message):
 def test_a_corpus_beyond_the_vocabulary_is_refused():
     with pytest.raises(ValueError, match="the corpus has 64 tokens, the model 32"):
         Pretraining(SMALL, TokenCorpus([np.arange(64)], vocab_size=64))
+
+
+def _train_in_a_process(rank, folder, count):
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=count
+    )
+    one = training("adamw", TWO_EXPERT_LAYERS, steps=5, checkpoint_every=0)
+    one.fit(until=3, checkpoint=folder / "half.safetensors")
+    torch.distributed.barrier()
+    resumed = training("adamw", TWO_EXPERT_LAYERS, steps=5, checkpoint_every=0)
+    resumed.fit(checkpoint=folder / "half.safetensors", resume=True)
+    torch.save((resumed.model.state_dict(), resumed.record.rows), folder / f"{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+TWO_EXPERT_LAYERS = TransformerConfig(
+    **{**SMALL.__dict__, "moe": MoEConfig(4, 2, 8, first_dense_layers=0, aux_loss_coefficient=1.0)}
+)
+
+
+def test_two_processes_train_as_one(tmp_path):
+    started = [subprocess.Popen([sys.executable, __file__, str(rank), str(tmp_path), "2"]) for rank in (0, 1)]
+    assert [one.wait(timeout=120) for one in started] == [0, 0]
+    alone = training("adamw", TWO_EXPERT_LAYERS, steps=5, checkpoint_every=0)
+    alone.fit()
+    (first, rows), (second, _) = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
+    for name, weight in alone.model.state_dict().items():
+        assert torch.equal(first[name], second[name])
+        assert torch.allclose(first[name], weight, atol=2e-5), name
+    for row, expected in zip(rows, alone.record.rows, strict=True):
+        assert row["max_violation"] == expected["max_violation"]
+        assert abs(row["loss"] - expected["loss"]) < 1e-5
+
+
+def test_a_batch_that_cannot_be_shared_is_refused(monkeypatch):
+    monkeypatch.setattr("icml_sso.data_parallel.processes", lambda: 3)
+    with pytest.raises(ValueError, match="a batch of 4 windows cannot be shared by 3 processes"):
+        training("adamw").fit()
 
 
 def test_the_record_as_csv_and_picture(tmp_path):
@@ -409,3 +466,7 @@ def test_the_job_reads_packed_tokens_and_text(tmp_path):
         open_corpus(tmp_path / "a.txt", tmp_path / "train.bin", vocab_size=256)
     with pytest.raises(ValueError, match="did you mean 'tiny'"):
         pretrain(Run(tmp_path / "no", quiet=True), config="tinny")
+
+
+if __name__ == "__main__":  # one of the processes of test_two_processes_train_as_one
+    _train_in_a_process(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from icml_kernels.language.head import arithmetic
 
-# Numbers of the buffer (48 MiB in float32), and the fewest rows of a block where the vocabulary is larger than
-# that allows. With 576 features and 49,152 tokens one thread multiplies 64 rows at 85, 128 at 90, 256 at 100 and
-# 512 at 106 Gflop/s.
+# Numbers of the buffer (48 MiB in float32), and the fewest rows of a block where the vocabulary is larger
+# than that allows. With 576 features and 49,152 tokens one thread multiplies 64 rows at 85, 128 at 90, 256 at
+# 100 and 512 at 106 Gflop/s.
 BUFFER = 3 * 2**22
 MIN_ROWS = 128
 MIN_ROWS_ON_GPU = 1024
@@ -66,7 +66,8 @@ class Head:
         """The rows in order; a block is valid until the next one is asked for."""
         least = MIN_ROWS_ON_GPU if self.hidden.is_cuda else MIN_ROWS
         size = min(len(rows), max(least, BUFFER // self.vocabulary))
-        buffer = self.hidden.new_empty(size, self.vocabulary, dtype=self.dtype)
+        # Products of 16 bits with sums in float32 come in a tensor of their own.
+        buffer = self.hidden.new_empty(0 if self.narrow else size, self.vocabulary, dtype=self.dtype)
         for part in rows.split(size) if len(rows) else ():
             yield self._block(part, buffer[: len(part)])
 

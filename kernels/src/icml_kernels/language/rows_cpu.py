@@ -18,7 +18,7 @@ from icml_kernels.njit import njit, prange, threads
 
 # Terms that are summed in the array's precision before the sum goes into a float64.
 RUN = 512
-# Numbers that are compared at once with the smallest of the k largest so far.
+# Numbers of a row of which the largest decides whether any of them is looked at.
 STRIDE = 64
 # Reassociation would undo the two-step reduction of the argument.
 STRICT = {"fastmath": {"contract", "nsz"}, "error_model": "numpy"}
@@ -69,7 +69,7 @@ def gradient_(
 
 
 def topk(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest numbers of every row, falling, and where they are; NaN is none of them, or makes all NaN."""
+    """The k largest numbers of every row, falling, and where they are. Where NaN comes is not defined."""
     values, idx = x.new_empty(x.shape[0], k), x.new_empty(x.shape[0], k, dtype=torch.int64)
     arguments = (x.numpy(), values.numpy(), idx.numpy())
     shares = _shares(x)
@@ -148,8 +148,9 @@ def _rank_by_precision(x):
     if x == types.float32:
 
         def single(x):
+            # Every step is brought back to 32 bits, which numba would leave.
             bits = np.float32(x).view(np.int32)
-            return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
+            return np.int32(bits ^ np.int32(np.int32(bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 
         return single
 
@@ -165,7 +166,8 @@ def _number_by_precision(rank):
     if rank == types.int32:
 
         def single(rank):
-            return np.int32(rank ^ ((rank >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
+            mask = np.int32(np.int32(rank >> np.int32(31)) & np.int32(0x7FFFFFFF))
+            return np.int32(rank ^ mask).view(np.float32)
 
         return single
 
@@ -184,7 +186,8 @@ def _statistics(begin, end, x, targets, results):
         # The largest of integers makes vectors; that of floats would not, for the sake of NaN.
         highest = _rank(row[0])
         for v in range(len(row)):
-            highest = max(highest, _rank(row[v]))
+            rank = _rank(row[v])
+            highest = rank if rank > highest else highest
         top = _number(highest)
         if top == -np.inf:
             results[:, i] = np.nan
@@ -259,22 +262,34 @@ def _sift(values, idx, place, size):
 
 @njit
 def _topk(begin, end, x, values, idx):
-    k = values.shape[1]
+    k, strides = values.shape[1], x.shape[1] // STRIDE
+    highest = np.empty(strides + 1, dtype=np.int64)
     for i in range(begin, end):
         row, heap, places = x[i], values[i], idx[i]
-        for v in range(k):
-            heap[v], places[v] = row[v], v
-        for place in range(k // 2 - 1, -1, -1):
-            _sift(heap, places, place, k)
-        for run in range(k, len(row), STRIDE):
-            stop = min(run + STRIDE, len(row))
-            larger = np.int32(0)
-            for v in range(run, stop):
-                larger += np.int32(row[v] > heap[0])
-            if larger == 0:
+        for s in range(strides):
+            top = _rank(row[s * STRIDE])
+            for j in range(STRIDE):
+                rank = _rank(row[s * STRIDE + j])
+                top = rank if rank > top else top
+            highest[s] = top
+        # k strides have a number of at least this rank each, so that smaller ones are out of question.
+        least = np.int64(-(2**63))
+        if strides >= k:
+            least = np.partition(highest[:strides], strides - k)[strides - k]
+        highest[strides] = np.int64(2**63 - 1)
+        found = 0
+        for s in range(strides + 1):
+            if highest[s] < least:
                 continue
-            for v in range(run, stop):
-                if row[v] > heap[0]:
+            for v in range(s * STRIDE, min((s + 1) * STRIDE, len(row))):
+                if found < k:
+                    if _rank(row[v]) >= least:
+                        heap[found], places[found] = row[v], v
+                        found += 1
+                        if found == k:
+                            for place in range(k // 2 - 1, -1, -1):
+                                _sift(heap, places, place, k)
+                elif row[v] > heap[0]:
                     heap[0], places[0] = row[v], v
                     _sift(heap, places, 0, k)
         for last in range(k - 1, 0, -1):

@@ -1,8 +1,8 @@
 """Block Lanczos of M M^T from two vectors: the Krylov space that all M + lambda u v^T share.
 
-(M + lambda u v^T)(M + lambda u v^T)^T differs from M M^T by terms inside the span of u and M v. Therefore the space
-spanned by (M M^T)^j [u, M v] is the same for every lambda, and a basis of it is made once. Golub and Van Loan,
-Matrix Computations, section 10.3; full re-orthogonalisation, twice.
+(M + lambda u v^T)(M + lambda u v^T)^T differs from M M^T by terms inside the span of u and M v. Therefore the
+space spanned by (M M^T)^j [u, M v] is the same for every lambda, and a basis of it is made once. Golub and
+Van Loan, Matrix Computations, section 10.3; full re-orthogonalisation, twice.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ def _adjoint(m: Tensor, x: Tensor, scale: Tensor) -> Tensor:
 
 
 def _thin_product(m: Tensor, x: Tensor) -> Tensor:
-    """M x for two columns. CPU libraries multiply two vectors at memory speed, a thin matrix at a tenth of it."""
+    """M x for two columns. CPU libraries multiply two vectors at memory speed, a thin matrix at a tenth of
+    it.
+    """
     if m.is_cuda or x.shape[2] == 1:
         return torch.bmm(m, x)
     return torch.cat([torch.bmm(m, column.contiguous()) for column in x.split(1, dim=2)], dim=2)

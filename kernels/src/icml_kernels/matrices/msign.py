@@ -1,7 +1,7 @@
 """Polar factors by Newton-Schulz iteration: msign(X) = U V^T for X = U S V^T, batched, without an SVD.
 
-Standard form: X <- a X + (b A + c A^2) X with A = X X^T. Gram form, for wide matrices: the iteration acts on the
-small symmetric R = X X^T, and X is read twice:
+Standard form: X <- a X + (b A + c A^2) X with A = X X^T. Gram form, for wide matrices: the iteration acts on
+the small symmetric R = X X^T, and X is read twice:
 
     Z = a I + b R + c R^2;  Q <- Z Q;  R <- Z R Z;       result Q X.
 
@@ -31,9 +31,9 @@ EPSILON = 1e-7  # added to the norm that X is divided by
 GRAM_FROM = 1.5
 GRAM_FROM_16_BITS = 2.0
 SIXTEEN_BITS = (torch.bfloat16, torch.float16)
-# Steps after which the Gram form starts anew from X. Rounding makes the smallest eigenvalues of R negative, by
-# one part in 2^8 in bfloat16, and the polynomials blow negative ones up: by less than the convergent range within
-# these many steps, by 1e20 within six.
+# Steps after which the Gram form starts anew from X. Rounding makes the smallest eigenvalues of R negative,
+# by one part in 2^8 in bfloat16, and the polynomials blow negative ones up: by less than the convergent range
+# within these many steps, by 1e20 within six.
 SEGMENT = {torch.bfloat16: 3, torch.float16: 3, torch.float32: 4, torch.float64: 8}
 
 
@@ -89,8 +89,8 @@ def msign_rank1(
 ) -> Float[Tensor, "batch rows columns"]:
     """msign(M / ||M|| + lam u v^T) for unit vectors u and v; the rank-one matrix is never stored.
 
-    The norm of the sum follows from three numbers: ||M/||M|| + lam u v^T||^2 = 1 + 2 lam u^T M v / ||M|| + lam^2.
-    Not differentiable.
+    The norm of the sum follows from three numbers: ||M/||M|| + lam u v^T||^2 = 1 + 2 lam u^T M v / ||M|| +
+    lam^2. Not differentiable.
 
     Args:
         m: Matrices, float32 or float64.

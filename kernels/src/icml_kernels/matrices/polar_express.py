@@ -1,8 +1,10 @@
-"""Coefficients of the Newton-Schulz iteration that gives the polar factor: X <- a X + b A X + c A^2 X, A = X X^T.
+"""Coefficients of the Newton-Schulz iteration that gives the polar factor: X <- a X + b A X + c A^2 X, A = X
+X^T.
 
 The eight published triples are those of Polar Express (Amsel, Persson, Musco and Gower, arXiv 2505.16932), as
-the Spectral Sphere Optimizer uses them (arXiv 2601.08393). Fewer of them are no shorter iteration: for another
-number of steps the recursion is solved anew, each step the best odd quintic on the interval that is left.
+the Spectral Sphere Optimizer uses them (arXiv 2601.08393). Fewer of them are no shorter iteration: for
+another number of steps the recursion is solved anew, each step the best odd quintic on the interval that is
+left.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ def polar_express_coefficients(steps: int = 8) -> tuple[Triple, ...]:
     return _damped(steps)
 
 
-# What torch.compiler.assume_constant_result sets, without importing torch._dynamo: a compiled step calls this while
-# it is traced, and keeps the numbers.
+# What torch.compiler.assume_constant_result sets, without importing torch._dynamo: a compiled step calls this
+# while it is traced, and keeps the numbers.
 polar_express_coefficients._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -61,8 +63,8 @@ def _damped(steps: int) -> tuple[Triple, ...]:
 def optimal_quintics(steps: int, lower: float) -> tuple[Triple, ...]:
     """The odd quintics p_1, ..., p_k whose composition is nearest to 1 on [lower, 1].
 
-    p_t minimises max |1 - p(x)| over the image of the interval under the earlier ones; greedy steps are optimal
-    for the composition (arXiv 2505.16932, Theorem 3.1).
+    p_t minimises max |1 - p(x)| over the image of the interval under the earlier ones; greedy steps are
+    optimal for the composition (arXiv 2505.16932, Theorem 3.1).
 
     Raises:
         ValueError: for ``lower`` outside (0, 1).
@@ -80,8 +82,9 @@ def optimal_quintics(steps: int, lower: float) -> tuple[Triple, ...]:
 def minimax_quintic(low: float, high: float) -> tuple[Triple, float]:
     """The odd quintic nearest to 1 on [low, high], and its largest error there (Remez exchange).
 
-    The error 1 - a x - b x^3 - c x^5 has extrema of alternating sign at the two ends and at the two stationary
-    points between them; each exchange solves for the triple that levels the error at the present points.
+    The error 1 - a x - b x^3 - c x^5 has extrema of alternating sign at the two ends and at the two
+    stationary points between them; each exchange solves for the triple that levels the error at the present
+    points.
     """
     if 1.0 - low / high <= _NEAR_ONE:
         middle = (low + high) / 2

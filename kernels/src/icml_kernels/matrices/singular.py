@@ -23,8 +23,8 @@ def top_singular(
 ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch rows"], Float[Tensor, "*batch columns"]]:
     """The largest singular value of each matrix with its vectors: sigma, u, v with W v = sigma u exactly.
 
-    ``iters`` times v <- W^T W v / ||.||. Without ``v0`` at least 20, from a vector of spread-out entries that is
-    the same for every matrix: from the vector of ones the iteration stalls where W annihilates it. Not
+    ``iters`` times v <- W^T W v / ||.||. Without ``v0`` at least 20, from a vector of spread-out entries that
+    is the same for every matrix: from the vector of ones the iteration stalls where W annihilates it. Not
     differentiable.
 
     Args:
@@ -64,7 +64,9 @@ def power_iter(
     *,
     reduce: Reduce | None = None,
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch rows"], Float[Tensor, "batch columns"]]:
-    """``iters`` power iterations of W^T W from v, then sigma = ||W v|| and u = W v / sigma. Not differentiable."""
+    """``iters`` power iterations of W^T W from v, then sigma = ||W v|| and u = W v / sigma. Not
+    differentiable.
+    """
     right = _unit(v.to(w.dtype), reduce)
     for _ in range(iters):
         image = _image(w, right, reduce)
@@ -75,7 +77,7 @@ def power_iter(
 
 
 def start_vectors(w: Float[Tensor, "batch rows columns"], turn: int = 0) -> Float[Tensor, "batch columns"]:
-    """Vectors of well spread entries in -1..1, another for each ``turn``; a Weyl sequence, no random numbers."""
+    """Vectors of well spread entries in -1..1, another for each ``turn``, without random numbers."""
     return spread_out(w.shape[2], 1, w, turn)[:, 0].expand(w.shape[0], -1)
 
 

@@ -43,7 +43,8 @@ def lora(
         ``peft.PeftModel``; ``merge`` gives the plain model with the update added.
 
     Raises:
-        ValueError: a rank below 1; a target that the model lacks; one end of tied embeddings without the other.
+        ValueError: a rank below 1; a target that the model lacks; one end of tied embeddings without the
+            other.
         ModuleNotFoundError: PEFT is not installed.
     """
     try:
@@ -59,8 +60,8 @@ def lora(
     adapted = both & chosen
     if adapted and adapted != both:
         raise ValueError(
-            f"{sorted(adapted)[0]!r} shares its weight with {sorted(both - adapted)[0]!r} (tied embeddings): adapt "
-            f"both, targets=[..., {', '.join(map(repr, sorted(both)))}], or neither"
+            f"{sorted(adapted)[0]!r} shares its weight with {sorted(both - adapted)[0]!r} (tied embeddings): "
+            f"adapt both, targets=[..., {', '.join(map(repr, sorted(both)))}], or neither"
         )
     config = LoraConfig(
         r=r,
@@ -76,8 +77,8 @@ def lora(
 def merge(model: Any) -> Any:
     """The plain model with the adapters' update added to its weights.
 
-    Where the two ends of tied embeddings were adapted, each gets its own update, and the model is untied. (PEFT's
-    ``merge_and_unload`` adds both updates to the one shared weight.)
+    Where the two ends of tied embeddings were adapted, each gets its own update, and the model is untied.
+    (PEFT's ``merge_and_unload`` adds both updates to the one shared weight.)
 
     Args:
         model: from ``lora``; used up.

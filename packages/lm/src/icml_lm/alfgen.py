@@ -1,9 +1,9 @@
 """Games of ALFWorld without its downloads: new ones, in the rooms that its package describes.
 
-ALFWorld (M. Shridhar et al., 2021, arXiv 2010.03768) plays household tasks as PDDL problems, whose texts a grammar
-writes. Its game files are a download, but its package holds the domain, the grammar, the goals, and which
-receptacles (with their places) and kinds of objects 120 rooms have. From these a seed makes a game: a room, some
-of its receptacles, objects put where they belong, a goal. Rules and words are then ALFWorld's own.
+ALFWorld (M. Shridhar et al., 2021, arXiv 2010.03768) plays household tasks as PDDL problems, whose texts a
+grammar writes. Its game files are a download, but its package holds the domain, the grammar, the goals, and
+which receptacles (with their places) and kinds of objects 120 rooms have. From these a seed makes a game: a
+room, some of its receptacles, objects put where they belong, a goal. Rules and words are then ALFWorld's own.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ TASKS = {
     "cool": "pick_cool_then_place_in_recep",
     "two": "pick_two_obj_and_place",
 }
-MADE_IN = {"clean": ("Cleanable", "SinkBasin"), "heat": ("Heatable", "Microwave"), "cool": ("Coolable", "Fridge")}
+MADE_IN = {
+    "clean": ("Cleanable", "SinkBasin"),
+    "heat": ("Heatable", "Microwave"),
+    "cool": ("Coolable", "Fridge"),
+}
 LAMP, LAMP_STANDS = "DeskLamp", ("CoffeeTable", "Desk", "Dresser", "SideTable", "TVStand")
-"""The lamp under which things are looked at, and what it stands on; the package's table knows only what can be
-put somewhere, and a lamp cannot be taken."""
+"""The lamp under which things are looked at, and what it stands on: the package's table of what belongs where
+has only what can be taken."""
 ABILITIES = {
     "cleanable": "Cleanable",
     "heatable": "Heatable",
@@ -71,7 +75,9 @@ def room(number: int) -> Room:
     return Room(tuple(receptacles), tuple(sorted(set(objects) & (fitting | {LAMP}))))
 
 
-def new_game(task: str, seed: int, split: str = "train", *, receptacles: int = 8, objects: int = 7) -> dict[str, Any]:
+def new_game(
+    task: str, seed: int, split: str = "train", *, receptacles: int = 8, objects: int = 7
+) -> dict[str, Any]:
     """A game in ALFWorld's own format; ``dev`` has the rooms of ``train``, ``test`` has rooms of its own.
 
     Args:
@@ -79,7 +85,7 @@ def new_game(task: str, seed: int, split: str = "train", *, receptacles: int = 8
         seed: of the game; the same seed gives the same one.
         split: train, dev or test.
         receptacles: how many of the room's, at most.
-        objects: how many, of which one, or two, fulfil the task.
+        objects: how many, at most, of which one, or two, fulfil the task.
 
     Raises:
         UnknownNameError: for another task.
@@ -155,7 +161,9 @@ def _named(wanted: list[tuple[str, tuple[str, str, str]]], rng: random.Random) -
     taken: set[str] = set()
     for kind, (home, _, _) in wanted:
         x, y, z = (float(part) for part in home.split("|")[1:4])
-        while (name := "|".join([kind, *(f"{v + rng.uniform(-0.3, 0.3):+06.2f}" for v in (x, y, z))])) in taken:
+        while (
+            name := "|".join([kind, *(f"{v + rng.uniform(-0.3, 0.3):+06.2f}" for v in (x, y, z))])
+        ) in taken:
             pass
         taken.add(name)
         placed.append((name, kind, home))
@@ -194,7 +202,10 @@ def _written(
     declared += [f"{k}Type - otype" for k in ("Knife", "ButterKnife") if k not in otypes]
     facts = ["(= (total-cost) 0)", f"(atLocation agent1 {start})"]
     for name, k, _ in receptacles:
-        facts += [f"(receptacleType {mangled(name)} {k}Type)", f"(receptacleAtLocation {mangled(name)} {stand[name]})"]
+        facts += [
+            f"(receptacleType {mangled(name)} {k}Type)",
+            f"(receptacleAtLocation {mangled(name)} {stand[name]})",
+        ]
         facts += [f"(openable {mangled(name)})"] if k in constants.OPENABLE_CLASS_SET else []
     for name, k, home in objects:
         facts += [f"(objectType {mangled(name)} {k}Type)", f"(inReceptacle {mangled(name)} {mangled(home)})"]
@@ -207,7 +218,17 @@ def _written(
         facts += [f"(canContain {r}Type {o}Type)" for o in otypes if o in constants.VAL_RECEPTACLE_OBJECTS[r]]
     wanted = goal["pddl"].replace("#", "-").format(**filled)
     problem = "\n".join(
-        [f"(define (problem {title})", "(:domain alfred)", "(:objects", *declared, ")", "(:init", *facts, ")", wanted]
+        [
+            f"(define (problem {title})",
+            "(:domain alfred)",
+            "(:objects",
+            *declared,
+            ")",
+            "(:init",
+            *facts,
+            ")",
+            wanted,
+        ]
     )
     said = rng.choice(goal["templates"]).format(**{key: word.lower() for key, word in filled.items()})
     grammar = Path(info.ALFRED_TWL2_PATH).read_text(encoding="utf-8")

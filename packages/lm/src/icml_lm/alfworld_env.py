@@ -117,7 +117,7 @@ def alfgen(variant: str = "", *, receptacles: int = 8, objects: int = 7) -> Alfw
 
 
 def alfworld(variant: str = "", *, tasks: tuple[str, ...] = tuple(TASKS)) -> AlfworldEnv:
-    """ALFWorld's own games in a folder; a seed counts through those of the split, in the order of their paths.
+    """ALFWorld's own games in a folder; a seed counts through those of the split, ordered by their paths.
 
     Args:
         variant: the folder, which has ``train``, ``valid_seen`` and ``valid_unseen``; by default

@@ -1,8 +1,8 @@
 """Shortest plans for the six household tasks of ALFWorld, from any state of the game.
 
 The expert knows the whole state, as a planner does. The tasks leave few choices (which object, which place of
-the wanted kind, which appliance), so that all are tried and the shortest is taken: fast at any size, where the
-time of a general planner explodes.
+the wanted kind, which appliance), so that all are tried and the shortest is taken: fast at any size, where
+the time of a general planner explodes.
 """
 
 from __future__ import annotations
@@ -112,9 +112,7 @@ class House:
 
     def copy(self) -> House:
         """The same state, to be changed apart."""
-        return replace(
-            self, inside=dict(self.inside), opened=set(self.opened), commands=list(self.commands)
-        )
+        return replace(self, inside=dict(self.inside), opened=set(self.opened), commands=list(self.commands))
 
     def of_type(self, kind: str) -> list[str]:
         """All things of a type."""

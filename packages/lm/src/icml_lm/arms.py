@@ -80,8 +80,8 @@ def train_many(
 
     Args:
         arms: models, changed in place; or configurations of TinyLM, all alike, one a seed.
-        data: ``data(step)`` gives a batch whose tensors have a leading axis of K arms; or one function per arm,
-            each giving the batch of its arm.
+        data: ``data(step)`` gives a batch whose tensors have a leading axis of K arms; or one function per
+            arm, each giving the batch of its arm.
         steps: updates.
         lr: peak rate, one for all or one an arm.
         seeds: first weights of the configurations; 0, 1, ... by default.
@@ -97,8 +97,8 @@ def train_many(
         callback: ``(step, losses)`` after every step.
 
     Raises:
-        ValueError: no arm, arms of different shapes, numbers of rates or data functions that differ from the number
-            of arms, an unknown optimizer, settings out of range.
+        ValueError: no arm, arms of different shapes, numbers of rates or data functions that differ from the
+            number of arms, an unknown optimizer, settings out of range.
         NonFiniteArm: the loss of an arm is infinite or not a number.
     """
     models = _models(arms, seeds)
@@ -121,28 +121,32 @@ def train_many(
     losses = torch.empty(steps, len(models), dtype=flat.dtype, device=flat.device)
     was_training = models[0].training
     models[0].train()
-    for step in range(steps):
-        batch = to_device(feed(step), flat.device)
-        groups = _groups(batch, len(models), at_once, flat.device)
-        gradient = torch.empty_like(flat)
-        for some in groups:
-            part = flat[some].detach().requires_grad_()
-            if len(part) == 1:
-                loss = loss_of(part[0], _of(batch, some.start)).view(1)
-            else:
-                with _eager_attention(models[0]):
-                    loss = vmap(loss_of, randomness="different")(part, _of(batch, some))
-            (gradient[some],) = torch.autograd.grad(loss.sum(), part)
-            losses[step, some] = loss.detach()
-        _check_finite(losses[step], step)
-        if clip is not None:
-            norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
-            gradient = gradient * (clip / (norm + 1e-6)).clamp(max=1.0)  # torch's clip_grad_norm_ adds 1e-6
-        update(flat, gradient, column * factor(schedule, step, steps, warmup), step + 1)
-        if callback is not None:
-            callback(step, losses[step])
-    models[0].train(was_training)
-    pack.write_back(flat, models)
+    try:
+        for step in range(steps):
+            batch = to_device(feed(step), flat.device)
+            groups = _groups(batch, len(models), at_once, flat.device)
+            gradient = torch.empty_like(flat)
+            for some in groups:
+                part = flat[some].detach().requires_grad_()
+                if len(part) == 1:
+                    loss = loss_of(part[0], _of(batch, some.start)).view(1)
+                else:
+                    with _eager_attention(models[0]):
+                        loss = vmap(loss_of, randomness="different")(part, _of(batch, some))
+                (gradient[some],) = torch.autograd.grad(loss.sum(), part)
+                losses[step, some] = loss.detach()
+            _check_finite(losses[step], step)
+            if clip is not None:
+                norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+                gradient = gradient * (clip / (norm + 1e-6)).clamp(
+                    max=1.0
+                )  # torch's clip_grad_norm_ adds 1e-6
+            update(flat, gradient, column * factor(schedule, step, steps, warmup), step + 1)
+            if callback is not None:
+                callback(step, losses[step])
+    finally:  # an interrupted training leaves the arms as far as they came
+        models[0].train(was_training)
+        pack.write_back(flat, models)
     return ArmsLog(models, losses, time.perf_counter() - started)
 
 

@@ -1,8 +1,8 @@
 """Things that are built once and kept in the user's cache: trained bases and converted weights.
 
 A build is deterministic, so its version names it. It is made in a temporary folder, listed with hashes, and
-moved into place whole; a lock lets one process build while others wait. ``register_base`` gives a trained base
-the name under which ``load("tiny:NAME")`` finds it.
+moved into place whole; a lock lets one process build while others wait. ``register_base`` gives a trained
+base the name under which ``load("tiny:NAME")`` finds it.
 """
 
 from __future__ import annotations

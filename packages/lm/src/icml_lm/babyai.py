@@ -1,7 +1,7 @@
-"""BabyAI's levels in words: what is seen from where the agent stands, and six commands.
+"""BabyAI's levels in words: what is seen from where the agent stands, and seven commands.
 
-The levels are those of M. Chevalier-Boisvert et al., 2019, arXiv 1810.08272, as Minigrid has them; the plan is
-that of the bot which comes with them, and which knows no more than what the agent has seen.
+The levels are those of M. Chevalier-Boisvert et al., 2019, arXiv 1810.08272, as Minigrid has them; the plan
+is that of the bot which comes with them.
 """
 
 from __future__ import annotations
@@ -103,14 +103,8 @@ def _replan(bot: Any, taken: Any) -> Any:
 def describe(observation: Mapping[str, Any]) -> str:
     """An observation of Minigrid in words.
 
-    ``image`` is (view, view, 3) of kind, colour and state; the agent stands in the middle of the last column of
-    the second axis and looks along it towards 0; its own cell shows what it carries.
-
-    Example:
-        >>> image = np.zeros((3, 3, 3), dtype=np.uint8)
-        >>> image[1, 2], image[1, 1], image[1, 0] = (1, 0, 0), (1, 0, 0), (6, 0, 0)
-        >>> describe({"image": image, "direction": 0})  # doctest: +SKIP
-        'You face east. You can go 1 step forward; then there is a red ball. You see: a red ball 2 steps ahead. ...'
+    ``image`` is (view, view, 3) of kind, colour and state; the agent stands in the middle of the first axis,
+    at the end of the second, and looks along it towards 0; its own cell shows what it carries.
     """
     image = np.asarray(observation["image"])
     middle, here = image.shape[0] // 2, image.shape[1] - 1

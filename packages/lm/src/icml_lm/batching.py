@@ -1,4 +1,4 @@
-"""Examples to batches: padding, supervised spans of conversations, and packing with block-diagonal attention."""
+"""Examples to batches: padding, supervised spans of conversations, and block-diagonal packing."""
 
 from __future__ import annotations
 
@@ -206,10 +206,7 @@ def _spans(tokenizer: Any, messages: Messages, template: dict[str, Any]) -> tupl
     end = start + len(form)
     tail = whole[end:]
     marker = tokenizer.eos_token
-    if marker and marker in tail:
-        cut = tail.index(marker) + len(marker)
-    else:
-        cut = len(tail.rstrip())
+    cut = tail.index(marker) + len(marker) if marker and marker in tail else len(tail.rstrip())
     # A generation prompt that the rendered answer lacks (such as an opened and closed thinking block) is what
     # the model will see, so it stands before the answer.
     lead = whole[:start] if known else prompt

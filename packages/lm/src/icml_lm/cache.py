@@ -1,4 +1,4 @@
-"""Key and value caches: a preallocated one for TinyLM, and one set of functions that also takes transformers'.
+"""Key and value caches: a preallocated one for TinyLM, and functions that also take transformers'.
 
 ``cache_length``, ``repeat_rows``, ``select_rows`` and ``crop`` work in place on a ``KeyValueCache`` and on a
 ``transformers.DynamicCache``; ``run_cached`` feeds either to its model.
@@ -172,7 +172,7 @@ def crop(cache: Any, length: int) -> None:
 
 
 def new_cache(model: Any, capacity: int = 0) -> Any:
-    """An empty cache of the kind that the model takes: TinyLM's with room for ``capacity``, else a DynamicCache."""
+    """An empty cache of the kind that the model takes; TinyLM's has room for ``capacity`` positions."""
     make = getattr(model, "new_cache", None)
     if make is not None:
         return make(capacity)

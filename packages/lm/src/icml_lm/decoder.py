@@ -77,7 +77,7 @@ def parts(model: Any) -> Parts:
         found[role] = tuple(_first(block, names) for block in blocks)
         if None in found[role]:
             raise TypeError(
-                f"a block {type(blocks[0]).__name__} has no {role} that is known; it has {_children(blocks[0])}"
+                f"{type(blocks[0]).__name__} has no {role} that is known; it has {_children(blocks[0])}"
             )
     return Parts(embedding, tuple(blocks), found["attention"], found["mlp"], norm)
 
@@ -100,9 +100,10 @@ class Head:
 
 
 def head_of(model: Any) -> Head | None:
-    """The head as a linear map with what the configuration says about scale and cap; None where it is another.
+    """The head as a linear map, with the scale and cap of the configuration; None where it is another.
 
-    Read: ``logit_scale`` (Cohere), ``logits_scaling`` (Granite, a divisor), ``lm_head_multiplier`` (Falcon-H1),
+    Read: ``logit_scale`` (Cohere), ``logits_scaling`` (Granite, a divisor), ``lm_head_multiplier``
+        (Falcon-H1),
     ``final_logit_softcapping`` (Gemma).
     """
     inner = base_model(model)

@@ -1,8 +1,8 @@
-"""Batched generation from TinyLM or a transformers causal model, with caches, unequal prompts and shared prefixes.
+"""Batched generation from TinyLM or a transformers model, with unequal prompts and shared prefixes.
 
-Greedy decoding gives transformers' tokens. A row of a batch gives what it gives alone: padding is masked, positions
-are the row's own, and the uniform numbers that a row is sampled with (by inverse CDF) are drawn before the first
-step, row after row. Finished rows leave the batch.
+Greedy decoding gives transformers' tokens. A row of a batch gives what it gives alone: padding is masked,
+positions are the row's own, and the uniform numbers that a row is sampled with (by inverse CDF) are drawn
+before the first step, row after row. Finished rows leave the batch.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Gen(NamedTuple):
 
     Attributes:
         ids: new tokens, the end token or the last token of a stop string included; then padding.
-        logp: log-probability of each under the model at the temperature used (1 where it is 0), after the logits
-            processor and before the cuts of ``top_k`` and ``top_p``; 0 at padding.
+        logp: log-probability of each under the model at the temperature used (1 where it is 0), after the
+            logits processor and before the cuts of ``top_k`` and ``top_p``; 0 at padding.
         lengths: number of new tokens.
         finish: per row ``"eos"`` (an end token), ``"stop"`` (a stop string) or ``"length"``.
     """
@@ -82,14 +82,14 @@ def generate(
         stop: strings (with ``tokenizer``) or token ids that end a row.
         tokenizer: decodes, for stop strings, also where they begin or end inside a token; gives ``eos_id``.
         eos_id: tokens that end a row; the tokenizer's, else the model's configuration's, by default.
-        generator: of the uniform numbers; needed where ``temperature`` is above 0. For one row after the other
-            with the same generator the samples are those of the batch.
+        generator: of the uniform numbers; needed where ``temperature`` is above 0. For one row after the
+            other with the same generator the samples are those of the batch.
         share_prefix: samples a prompt; the prompt is read once.
         logits_processor: changes the logits before anything else.
 
     Raises:
-        ValueError: wrong shapes or ranges, an empty prompt, sampling without a generator, stop strings without
-            a tokenizer.
+        ValueError: wrong shapes or ranges, an empty prompt, sampling without a generator, stop strings
+            without a tokenizer.
     """
     check_sampling(temperature, top_p, top_k, generator)
     if max_new_tokens < 1 or share_prefix < 1:

@@ -1,9 +1,9 @@
 """The directory of a GGUF file: which tensors it holds and where.
 
-The format is a header (magic, version, counts), metadata as typed key-value pairs, a list of tensors with shape,
-type and offset, and the aligned data: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The ``gguf``
-distribution's own reader makes a NumPy array of every string in the vocabulary, which for a small model takes
-more memory than its weights; here the metadata's arrays are stepped over.
+The format is a header (magic, version, counts), metadata as typed key-value pairs, a list of tensors with
+shape, type and offset, and the aligned data: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The
+``gguf`` distribution's own reader makes a NumPy array of every string in the vocabulary, which for a small
+model takes more memory than its weights; here the metadata's arrays are stepped over.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StoredTensor:
     start: int
 
     def rows(self, block: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """Blocks of rows in float32, of about ``block`` numbers each, with the rows of the flattened tensor."""
+        """Blocks of about ``block`` numbers in float32, with their rows in the flattened tensor."""
         from gguf import dequantize
 
         width = self.shape[-1]
@@ -54,7 +54,7 @@ class StoredTensor:
             stream.seek(self.start)
             for first in range(0, count, step):
                 rows = min(step, count - first)
-                packed = np.frombuffer(stream.read(rows * self.row_bytes), dtype=np.uint8)
+                packed = np.fromfile(stream, dtype=np.uint8, count=rows * self.row_bytes)
                 yield slice(first, first + rows), dequantize(self._typed(packed, rows), self.kind)
 
     def whole(self) -> np.ndarray:

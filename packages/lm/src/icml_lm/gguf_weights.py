@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from icml_lm.gguf_file import Directory, read_directory
 from icml_lm.memory import check_memory

@@ -92,8 +92,8 @@ def read(
     Args:
         model: TinyLM, a transformers causal model, or PEFT's wrapper around either.
         sites: one site or several.
-        keep: ``"last"`` for the latest forward pass alone, ``"all"`` for every one (a generation runs one over
-            the prompt and then one a token).
+        keep: ``"last"`` for the latest forward pass alone, ``"all"`` for every one (a generation runs one
+            over the prompt and then one a token).
         gradient: whether to keep the activations in the graph instead of copying them out of it.
 
     Raises:

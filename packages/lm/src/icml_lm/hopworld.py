@@ -1,9 +1,9 @@
-"""HopWorld: follow a permutation for k hops; how much has to be written down before the answer is known exactly.
+"""HopWorld: follow a permutation for k hops. How much has to be written down for that is known exactly.
 
-A question lists a random permutation f of N = 6 symbols as pairs, a number of hops k in {0, 1, 2, 3} drawn with
-probabilities 0.4, 0.2, 0.2, 0.2, and a start x; the right action is f^k(x). An answer at level L writes L - 1
-thoughts, f(x), f^2(x), ... up to f^k(x) and then filler, before it acts; so the least level at which one hop is
-left to do unwritten is max(1, k).
+A question lists a random permutation f of N = 6 symbols as pairs in random order, a number of hops k in
+{0, 1, 2, 3} drawn with probabilities 0.4, 0.2, 0.2, 0.2, and a start x; the right action is f^k(x). An answer
+at level L writes L - 1 thoughts, f(x), f^2(x), ... up to f^k(x) and then filler, before it acts; so max(1, k)
+is the least level that leaves at most one hop to be made unwritten.
 """
 
 from __future__ import annotations

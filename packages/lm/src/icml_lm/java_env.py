@@ -1,4 +1,4 @@
-"""What environments in a Java machine have in common: a machine of their own each, and a gold path to follow."""
+"""What environments in a Java machine have in common: a machine of their own, and a gold path to follow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from threading import Lock
 from typing import Any
 
 from icml_lm.text_env import CheckedEnv, EpisodeError, MissingJava
@@ -15,6 +16,7 @@ NO_LIMIT = 1_000_000_000
 """Steps an episode may have; who plays decides when to stop."""
 SECONDS_TO_END = 5.0
 JAVA_OPTIONS = "JAVA_TOOL_OPTIONS"
+_ENVIRONMENT = Lock()
 STEADY_HASHES = "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockExperimentalVMOptions -XX:hashCode=2"
 
 
@@ -32,15 +34,16 @@ def steady_hashes() -> Iterator[None]:
     simulator names and lists first: the same seed would give other episodes. Equal hashes leave the order of
     insertion. The option is read from the environment, since the packages do not pass options on.
     """
-    before = os.environ.get(JAVA_OPTIONS)
-    os.environ[JAVA_OPTIONS] = f"{before or ''} {STEADY_HASHES}".strip()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[JAVA_OPTIONS]
-        else:
-            os.environ[JAVA_OPTIONS] = before
+    with _ENVIRONMENT:
+        before = os.environ.get(JAVA_OPTIONS)
+        os.environ[JAVA_OPTIONS] = f"{before or ''} {STEADY_HASHES}".strip()
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[JAVA_OPTIONS]
+            else:
+                os.environ[JAVA_OPTIONS] = before
 
 
 class JavaEnv(CheckedEnv):
@@ -74,7 +77,7 @@ class JavaEnv(CheckedEnv):
         self._followed = self._followed + 1 if on_path else -1
 
     def plan(self) -> list[str] | None:
-        """What is left of the gold path; None once it was left, for the simulator gives it from the start only."""
+        """What is left of the gold path; None off the path, for it is given from the start only."""
         return self._gold[self._followed :] or None if self._followed >= 0 else None
 
     def own(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from icml_core.randomness import seeded
 
 from icml_lm.tiny import TinyConfig, TinyLM
 
@@ -39,13 +40,11 @@ def to_llama(model: TinyLM) -> Any:
         eos_token_id=None,
         pad_token_id=None,
     )
-    with torch.device("meta"):
+    with seeded(0):  # first weights that are not kept
         llama = LlamaForCausalLM(config)
-    llama.to_empty(device=model.device)
-    # Buffers are no part of the state; they are made anew on the right device.
+    llama.to(model.device, model.dtype)
+    # The wavelengths stay in float32; a cast there and back would have rounded them.
     llama.model.rotary_emb = type(llama.model.rotary_emb)(config).to(model.device)
-    llama.to(model.dtype)
-    llama.model.rotary_emb.float()
     llama.load_state_dict(model.state_dict())
     if c.tied:
         llama.tie_weights()

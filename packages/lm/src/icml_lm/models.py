@@ -88,7 +88,7 @@ def load_folder(
         from icml_lm.tokenizers import load_tokenizer
 
         model = TinyLM.load(folder, dtype=dtype).to(device)
-        model.set_attention("eager" if attn == "eager" else "sdpa")
+        model.set_attention(attn)
         saved = folder / "tokenizer.json"
         return model, load_tokenizer(saved) if saved.is_file() else None
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -114,7 +114,7 @@ def frozen_copy(model: ModelT) -> ModelT:
 
 
 def weight_hash(model: nn.Module) -> str:
-    """SHA-256 over names, types, shapes and bits of all parameters and persistent buffers, in order of name."""
+    """SHA-256 over names, types, shapes and bits of all parameters and persistent buffers."""
     found = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         value = tensor.detach().cpu().contiguous()

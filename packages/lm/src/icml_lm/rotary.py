@@ -21,8 +21,8 @@ class RotaryTable:
 
     def at(
         self, positions: Int[Tensor, "batch tokens"] | None, start: int, tokens: int, like: Tensor
-    ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-        """Cosines and sines, [tokens, head_dim] counted from ``start``, or [batch, 1, tokens, head_dim] at ``positions``.
+    ) -> tuple[Float[Tensor, ...], Float[Tensor, ...]]:
+        """Cosines and signed sines: [tokens, head_dim] from ``start`` on, or [batch, 1, tokens, head_dim].
 
         Args:
             positions: of every token; None counts on from ``start``.

@@ -23,8 +23,8 @@ def draw(
     """A token a row, and its log-probability before the cuts of ``top_k`` and ``top_p``.
 
     The token is the first whose cumulated probability exceeds the uniform number: in the order of the
-    vocabulary, or from the most probable down where there is a cut. The cuts are transformers' (``top_k`` first,
-    then the smallest set with at least ``top_p`` of what is left). arXiv 1904.09751.
+    vocabulary, or from the most probable down where there is a cut. The cuts are transformers' (``top_k``
+    first, then the smallest set with at least ``top_p`` of what is left). arXiv 1904.09751.
 
     Args:
         logits: unnormalised log-probabilities.
@@ -70,8 +70,8 @@ def check_sampling(
     """Refuse impossible settings.
 
     Raises:
-        ValueError: a negative temperature, ``top_p`` outside (0, 1], a negative ``top_k``, or sampling without a
-            generator.
+        ValueError: a negative temperature, ``top_p`` outside (0, 1], a negative ``top_k``, or sampling
+            without a generator.
     """
     if not 0.0 <= temperature < float("inf"):
         raise ValueError(f"temperature={temperature} must be 0 or a positive number")

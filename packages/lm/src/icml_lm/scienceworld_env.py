@@ -1,7 +1,7 @@
 """ScienceWorld: thirty tasks of an elementary-school science class, in a simulated house.
 
-The simulator of R. Wang, P. Jansen, M.-A. Côté and P. Ammanabrolu, 2022, arXiv 2203.07540, is driven through its
-own Python package. Each task has variations for training, development and test, and a gold path for each.
+The simulator of R. Wang, P. Jansen, M.-A. Côté and P. Ammanabrolu, 2022, arXiv 2203.07540, is driven through
+its own Python package. Each task has variations for training, development and test, and a gold path for each.
 """
 
 from __future__ import annotations

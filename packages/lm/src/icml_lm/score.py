@@ -52,11 +52,12 @@ def shared_prefix_logprobs(
         temperature: of the distribution.
 
     Returns:
-        A list of tensors [suffix tokens - score_from], one a suffix; of several prefixes, a list of such lists.
+        A list of tensors [suffix tokens - score_from], one a suffix; of several prefixes, a list of such
+        lists.
 
     Raises:
-        ValueError: an empty prefix or suffix, no suffix, ``score_from`` outside the suffix, a temperature that is
-            not positive, a log-probability that is not a number.
+        ValueError: an empty prefix or suffix, no suffix, ``score_from`` outside the suffix, a temperature
+            that is not positive, a log-probability that is not a number.
     """
     if not 0.0 < temperature < float("inf"):
         raise ValueError(f"temperature={temperature} must be a positive number")

@@ -9,10 +9,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib
-import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -21,7 +20,11 @@ from icml_core.errors import NeedsError, UnknownNameError, UserError, install_co
 
 SPLITS = ("train", "dev", "test")
 ADAPTERS = {
-    "alfgen": ("icml_lm.alfworld_env", "alfgen", "alfgen[:TASK], TASK one of pick, look, clean, heat, cool, two"),
+    "alfgen": (
+        "icml_lm.alfworld_env",
+        "alfgen",
+        "alfgen[:TASK], TASK one of pick, look, clean, heat, cool, two",
+    ),
     "alfworld": ("icml_lm.alfworld_env", "alfworld", "alfworld:PATH, a folder of ALFWorld's games"),
     "babyai": ("icml_lm.babyai", "babyai", "babyai:LEVEL, such as babyai:GoToRedBall"),
     "hopworld": ("icml_lm.hopworld", "hopworld", "hopworld"),
@@ -112,7 +115,7 @@ class TextEnv(Protocol):
 
 
 class CheckedEnv(ABC):
-    """A :class:`TextEnv` that refuses misuse; an adapter says ``begin``, ``act`` and, where it can, ``plan``."""
+    """A :class:`TextEnv` that refuses misuse; an adapter says ``begin``, ``act``, and ``plan`` if it can."""
 
     name = "environment"
     _closed = False
@@ -250,65 +253,3 @@ def split_seed(seed: int, split: str) -> int:
     """A seed for a generator that knows no splits: those of different splits do not meet."""
     digest = hashlib.sha256(f"{split} {seed}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
-
-
-@dataclass(frozen=True)
-class Episode:
-    """What was seen and done: ``observations`` has one more entry than ``actions`` and ``rewards``."""
-
-    seed: int
-    split: str
-    observations: tuple[Obs, ...]
-    actions: tuple[str, ...]
-    rewards: tuple[float, ...]
-    won: bool
-    score: float
-    done: bool
-
-
-Policy = Callable[[Obs], str]
-
-
-def rollout(
-    env: TextEnv, policy: Policy, seed: int = 0, split: str = "train", *, max_steps: int = 50
-) -> Episode:
-    """One episode under a policy, cut after ``max_steps`` (``done`` is then False).
-
-    Raises:
-        ValueError: for fewer than one step.
-    """
-    if max_steps < 1:
-        raise ValueError(f"max_steps = {max_steps}; at least 1 is wanted")
-    observations, actions, rewards = [env.reset(seed, split)], [], []
-    done, info = False, {"won": False, "score": 0.0}
-    while not done and len(actions) < max_steps:
-        action = policy(observations[-1])
-        obs, reward, done, info = env.step(action)
-        observations.append(obs)
-        actions.append(action)
-        rewards.append(reward)
-    return Episode(
-        seed, split, tuple(observations), tuple(actions), tuple(rewards), info["won"], info["score"], done
-    )
-
-
-def random_policy(seed: int) -> Policy:
-    """Any admissible action, all alike."""
-    rng = random.Random(seed)
-    return lambda obs: rng.choice(obs.admissible)
-
-
-def expert_policy(env: TextEnv) -> Policy:
-    """The first action of the environment's own plan, asked for anew at every step.
-
-    Raises:
-        EnvDataMissing: at a step for which the environment knows no plan.
-    """
-
-    def first(obs: Obs) -> str:
-        plan = env.expert()
-        if not plan:
-            raise EnvDataMissing(type(env).__name__, "plan from this state", "play an episode from its start")
-        return plan[0]
-
-    return first

@@ -1,21 +1,23 @@
 """Games that TextWorld made (``tw-make``), played through TextWorld itself.
 
-TextWorld (M.-A. Côté et al., 2018, arXiv 1806.11532) keeps beside each ``.z8`` or ``.ulx`` file a ``.json`` with the
-game's logic, which tells the admissible commands and the optimal policy from any state.
+TextWorld (M.-A. Côté et al., 2018, arXiv 1806.11532) keeps beside each ``.z8`` or ``.ulx`` file a ``.json``
+with the game's logic, which tells the admissible commands and the optimal policy from any state.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 from icml_lm.text_env import SPLITS, CheckedEnv, EnvDataMissing, Obs, Step, needs
 
 GAMES = (".z8", ".ulx")
-GENERATOR = (
-    "make one with `tw-make custom --world-size 3 --nb-objects 6 --quest-length 4 --seed 1 --output games/one.z8`"
+WANTED = dict.fromkeys(
+    ("admissible_commands", "policy_commands", "won", "lost", "score", "max_score", "objective"), True
 )
+GENERATOR = "make one with `tw-make custom --world-size 3 --quest-length 4 --seed 1 --output games/one.z8`"
 PROMPT = re.compile(r"\n*>(?:[ \t]+-=.*)?\s*$")
 """The prompt that ends a reply, with the status line that some interpreters leave behind it."""
 BANNER = re.compile(r"^[ \t$\\/|_>]*\$[ \t$\\/|_>]*$", re.MULTILINE)
@@ -25,8 +27,8 @@ BANNER = re.compile(r"^[ \t$\\/|_>]*\$[ \t$\\/|_>]*$", re.MULTILINE)
 class TextWorldEnv(CheckedEnv):
     """A game, or a folder of games; the score is the part of the game's points that were made.
 
-    A seed counts through the games in the order of their names, and begins anew after the last. Where a folder
-    has folders ``train``, ``dev`` and ``test``, these are the splits; else all splits have the same games.
+    A seed counts through the games in the order of their names, and begins anew after the last. Where a
+    folder has folders ``train``, ``dev`` and ``test``, these are the splits; else all have the same games.
 
     Args:
         path: of a ``.z8`` or ``.ulx`` file with its ``.json`` beside it, or of a folder of such.
@@ -51,14 +53,13 @@ class TextWorldEnv(CheckedEnv):
         if not files:
             raise EnvDataMissing(self._home / split, "game", GENERATOR)
         file = files[seed % len(files)]
-        if file != self._file:
-            self.free()
-            wanted = dict.fromkeys(
-                ("admissible_commands", "policy_commands", "won", "lost", "score", "max_score", "objective"), True
-            )
-            self._play = self._textworld.start(str(file), self._textworld.EnvInfos(**wanted))
-            self._file = file
-        self._state = self._play.reset()
+        with warnings.catch_warnings():  # the interpreter's, of what TextWorld does itself
+            warnings.filterwarnings("ignore", message=".*is not fully supported")
+            if file != self._file:
+                self.free()
+                self._play = self._textworld.start(str(file), self._textworld.EnvInfos(**WANTED))
+                self._file = file
+            self._state = self._play.reset()
         self._most = max(1, int(self._state["max_score"] or 1))
         self._task = (self._state["objective"] or "").strip()
         self._score = 0.0

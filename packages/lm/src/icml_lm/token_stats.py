@@ -1,8 +1,8 @@
 """Log-probability, entropy and varentropy of every predicted token, without keeping the logits.
 
-With p the model's distribution before a token x: logp = log p(x), H = -Σ p log p, Var = Σ p (log p + H)². Where the
-head is a plain linear map, ``icml_kernels.token_stats`` goes from hidden states to these by blocks of the
-vocabulary; else the logits are made.
+With p the model's distribution before a token x: logp = log p(x), H = -Σ p log p, Var = Σ p (log p + H)².
+Where the head is a plain linear map, ``icml_kernels.token_stats`` goes from hidden states to these by blocks
+of the vocabulary; else the logits are made.
 """
 
 from __future__ import annotations

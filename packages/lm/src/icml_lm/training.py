@@ -1,4 +1,4 @@
-"""One training loop: any loss, any optimizer, schedules, clipping, and checkpoints that resume bit for bit."""
+"""One training loop: any loss and optimizer, schedules, clipping, checkpoints that resume bit for bit."""
 
 from __future__ import annotations
 
@@ -88,15 +88,16 @@ def train(
 
     Args:
         model: any module; its parameters that require a gradient are trained.
-        batches: ``batches(step)``, or an iterable. A mapping is passed to the model by name where ``loss_fn`` is
-            None, and tensors go to the model's device.
+        batches: ``batches(step)``, or an iterable. A mapping is passed to the model by name where
+            ``loss_fn`` is None, and tensors go to the model's device.
         loss_fn: ``(model, batch) -> loss`` or ``(loss, figures)``; the model's own ``.loss`` by default.
         steps: updates in all, those of earlier parts of a resumed training included.
         lr: peak learning rate.
-        optimizer: ``"adamw"`` or another class of ``torch.optim`` by name; ``"plugin.component"``, an optimizer of
-            an installed plug-in; or a factory ``(params, lr=..., weight_decay=...) -> Optimizer``.
-        schedule: ``"cosine"``, ``"linear"``, ``"constant"``, or a function from the share of the steps done, after
-            warm-up, to a factor of ``lr``.
+        optimizer: ``"adamw"`` or another class of ``torch.optim`` by name; ``"plugin.component"``, an
+            optimizer of an installed plug-in; or a factory ``(params, lr=..., weight_decay=...) ->
+            Optimizer``.
+        schedule: ``"cosine"``, ``"linear"``, ``"constant"``, or a function from the share of the steps done,
+            after warm-up, to a factor of ``lr``.
         warmup: steps of linear rise before.
         clip: largest norm of the gradient, or None.
         weight_decay: passed to the optimizer.
@@ -128,6 +129,7 @@ def train(
         if folder is not None and (folder / CHECKPOINT).is_file():
             log = _restore(folder / CHECKPOINT, model, made)
         before, feed = log.seconds, _feed(batches, log.steps)
+        random, whole = _random_state(), True
         try:
             while log.steps < steps and not log.stopped:
                 step = log.steps
@@ -142,24 +144,26 @@ def train(
                 loss.backward()
                 if clip is not None:
                     torch.nn.utils.clip_grad_norm_(parameters, clip)
+                whole = False
                 made.step()
                 _note(log, value, lr * scale, figures)
+                random, whole = _random_state(), True
                 log.seconds = before + time.perf_counter() - started
                 if progress is not None:
                     progress.advance(1, loss=value)
                 for hook in hooks:
                     log.stopped |= bool(hook(step, {"loss": value, "lr": lr * scale, **figures}, model))
                 if folder is not None and checkpoint_every and log.steps % checkpoint_every == 0:
-                    _save(folder, model, made, log)
+                    _save(folder, model, made, log, random)
         except KeyboardInterrupt:
-            # A step cut off between update and note would be done twice, so only whole steps are kept.
-            if folder is not None and _steps_taken(made) in (None, log.steps):
-                _save(folder, model, made, log)
+            # Weights that are half updated are not kept; the random state is that of the last whole step.
+            if folder is not None and whole:
+                _save(folder, model, made, log, random)
             raise
         finally:
             model.train(training)
         if folder is not None:
-            _save(folder, model, made, log)
+            _save(folder, model, made, log, random)
     return log
 
 
@@ -255,18 +259,23 @@ def _note(log: TrainLog, loss: float, lr: float, figures: Mapping[str, float]) -
     log.steps += 1
 
 
-def _steps_taken(optimizer: torch.optim.Optimizer) -> int | None:
-    steps = [s["step"] for s in optimizer.state.values() if isinstance(s, dict) and "step" in s]
-    return int(max(steps)) if steps else None
+def _random_state() -> tuple[Tensor, list[Tensor]]:
+    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
 
 
-def _save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, log: TrainLog) -> None:
+def _save(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    log: TrainLog,
+    random: tuple[Tensor, list[Tensor]],
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     state = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
-        "random": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "random": random[0],
+        "cuda": random[1],
         "log": json.dumps(asdict(log)),
     }
     with write_atomically(folder / CHECKPOINT) as temporary:

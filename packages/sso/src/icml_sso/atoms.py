@@ -1,8 +1,8 @@
 """Atomic matrices: the parts of a parameter that have a sphere of their own.
 
 A fused projection is no matrix of the network: each attention head, gate, expert and convolution is (arXiv
-2601.08393, section 4: splitting by head is the granularity that helps most). `Atomic` says how a parameter is cut.
-Batch axes are stated, never guessed from the number of dimensions.
+2601.08393, section 4: splitting by head is the granularity that helps most). `Atomic` says how a parameter is
+cut. Batch axes are stated, never guessed from the number of dimensions.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ class Atomic:
     Attributes:
         batch_axes: leading axes that count matrices, such as 1 for experts stacked as (experts, out, in).
         merge_batch: the rows of all batch entries form one matrix.
-        transpose: the parameter is stored (in, out), as in GPT-2's Conv1D or grouped experts (in, experts x out).
+        transpose: the parameter is stored (in, out), as in GPT-2's Conv1D or grouped experts (in, experts x
+            out).
         flatten: trailing axes are merged into d_in, as in convolutions (out, in, k, k).
         blocks: sizes of consecutive blocks of rows (of d_out), each a matrix of its own; None for the whole.
-        labels: blocks of one label together form one matrix, as in a fused projection that interleaves the heads
-            of q, k and v but shall be cut into q, k and v.
+        labels: blocks of one label together form one matrix, as in a fused projection that interleaves the
+            heads of q, k and v but shall be cut into q, k and v.
         tangent: whether the update is made tangent to the sphere; without, lambda = 0.
-        retract: ``"hard"``, ``"dynamic"`` or ``"off"`` (no radius exists, as for adapters); None for the group's.
+        retract: ``"hard"``, ``"dynamic"`` or ``"off"`` (no radius exists, as for adapters); None for the
+            group's.
         role: what it is, for reports: ``"q"``, ``"router"``, ...
     """
 
@@ -50,7 +52,9 @@ class Atomic:
         if self.batch_axes < 0:
             raise ValueError(f"batch_axes={self.batch_axes}; expected 0 or more")
         if self.merge_batch and self.transpose:
-            raise ValueError("merge_batch joins rows of (out, in) matrices; transpose=True stores columns there")
+            raise ValueError(
+                "merge_batch joins rows of (out, in) matrices; transpose=True stores columns there"
+            )
         if self.blocks is not None and (not self.blocks or min(self.blocks) < 1):
             raise ValueError(f"blocks={self.blocks}; expected positive sizes of row blocks")
         if self.labels is not None and (self.blocks is None or len(self.labels) != len(self.blocks)):
@@ -130,9 +134,9 @@ class Layout:
         needed = "(d_out, ...)" if atomic.flatten else "(d_out, d_in)"
         if len(inner) < 2 or (len(inner) > 2 and not atomic.flatten):
             raise ValueError(
-                f"parameter {name!r} has shape {list(self.shape)}; after {atomic.batch_axes} batch axes a matrix "
-                f"group needs {needed}. Use build_param_groups(model), or say by Atomic(batch_axes=..., "
-                "flatten=...) which axes count matrices"
+                f"parameter {name!r} has shape {list(self.shape)}; after {atomic.batch_axes} batch axes a "
+                f"matrix group needs {needed}. Use build_param_groups(model), or say by "
+                "Atomic(batch_axes=..., flatten=...) which axes count matrices"
             )
         if 0 in self.shape:
             raise ValueError(f"parameter {name!r} has shape {list(self.shape)}: it is empty")
@@ -149,7 +153,8 @@ class Layout:
         blocks = self.atomic.blocks or (self.rows,)
         if sum(blocks) != self.rows:
             raise ValueError(
-                f"the row blocks of {name!r} sum to {sum(blocks)}, but it has {self.rows} rows; they must tile it"
+                f"the row blocks of {name!r} sum to {sum(blocks)}, but it has {self.rows} rows; "
+                "they must tile it"
             )
         bounds = [0]
         for size in blocks:
@@ -183,8 +188,10 @@ class Layout:
 
     def matrices(self, tensor: Tensor) -> Float[Tensor, "batch rows columns"]:
         """The parameter, or a tensor of its shape, as a stack of (d_out, d_in): a view."""
-        stack = tensor.view(self.batch, *self._inner) if tensor.is_contiguous() else tensor.reshape(
-            self.batch, *self._inner
+        stack = (
+            tensor.view(self.batch, *self._inner)
+            if tensor.is_contiguous()
+            else tensor.reshape(self.batch, *self._inner)
         )
         return stack.mT if self.atomic.transpose else stack
 
@@ -204,7 +211,9 @@ class Layout:
             ValueError: the parameter is not contiguous, so that it has no views of its matrices.
         """
         if not tensor.is_contiguous():
-            raise ValueError("a parameter of a matrix group must be contiguous; call .contiguous() when it is made")
+            raise ValueError(
+                "a parameter of a matrix group must be contiguous; call .contiguous() when it is made"
+            )
         stack = self.matrices(tensor)
         if len(part.ranges) > 1:
             at = 0

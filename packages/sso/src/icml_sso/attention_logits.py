@@ -32,7 +32,13 @@ class AttentionProbe:
     """
 
     def __init__(
-        self, name: str, layer: nn.Module, query: nn.Linear, key: nn.Linear, names: tuple[str, str], head_dim: int
+        self,
+        name: str,
+        layer: nn.Module,
+        query: nn.Linear,
+        key: nn.Linear,
+        names: tuple[str, str],
+        head_dim: int,
     ) -> None:
         self.name, self.layer, self.query, self.key, self.names = name, layer, query, key, names
         self.head_dim = head_dim
@@ -136,12 +142,15 @@ def attention_probes(model: nn.Module) -> list[AttentionProbe]:
         if q is None or k is None:
             continue
         query, key = children[q], children[k]
-        assert isinstance(query, nn.Linear) and isinstance(key, nn.Linear)
+        assert isinstance(query, nn.Linear)
+        assert isinstance(key, nn.Linear)
         size = _first(layer, _HEAD_SIZE)
         if size is None:
             heads = _first(layer, ("num_heads", "num_attention_heads", "n_head", "n_heads"))
             key_heads = _first(layer, _KEY_HEADS)
-            size = query.out_features // heads if heads else key.out_features // key_heads if key_heads else None
+            size = (
+                query.out_features // heads if heads else key.out_features // key_heads if key_heads else None
+            )
         if size and query.out_features % size == 0 and key.out_features % size == 0:
             prefix = f"{name}." if name else ""
             found.append(AttentionProbe(name, layer, query, key, (f"{prefix}{q}", f"{prefix}{k}"), size))

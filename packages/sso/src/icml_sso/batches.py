@@ -1,7 +1,7 @@
 """Equal matrices of many parameters, stepped together: heads of all layers, experts, equal projections.
 
-Only what `Atomic` declares to be separate matrices is batched. A batch is bounded in size, so that memory beyond the
-parameters stays that of one large matrix.
+Only what `Atomic` declares to be separate matrices is batched. A batch is bounded in size, so that memory
+beyond the parameters stays that of one large matrix.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Item:
         weight: its values in working precision; overwritten.
         momentum: ``momentum(part)`` gives N for the matrices of a part.
         state: holds ``v``, ``lam``, ``radius`` of each atomic matrix; updated.
-        report: rows named by `REPORTED` and `COUNTED`, a column for each atomic matrix; receives what happened.
+        report: rows named by `REPORTED` and `COUNTED`, a column for each atomic matrix; receives what
+            happened.
     """
 
     name: str
@@ -130,7 +131,9 @@ def step_rows(
     chosen = replace(chosen, tangent=options.tangent and item.layout.atomic.tangent)
     for part in item.layout.parts:
         begin = part.ranges[0][0]
-        bounds = [(begin + k * part.rows - first, begin + (k + 1) * part.rows - first) for k in range(part.count)]
+        bounds = [
+            (begin + k * part.rows - first, begin + (k + 1) * part.rows - first) for k in range(part.count)
+        ]
         local = [(max(a, 0), max(min(b, len(rows)), 0)) for a, b in bounds]
         height = max(1, *(b - a for a, b in local))
         weight, n = rows.new_zeros(2, part.count, height, part.columns)

@@ -1,12 +1,16 @@
 """Matrices that are spread over processes, or stepped by turns.
 
-- ``"owner"`` with plain parameters (DDP): each process steps its share of the matrices, balanced by their cost, and
+- ``"owner"`` with plain parameters (DDP): each process steps its share of the matrices, balanced by their
+cost, and
   sends the new weights to all ("atomic module sharding", arXiv 2601.08393).
-- ``"owner"`` with DTensors sharded by rows (FSDP2): shards of weights and momentum travel to the owner of their
+- ``"owner"`` with DTensors sharded by rows (FSDP2): shards of weights and momentum travel to the owner of
+their
   matrix, and new shards back.
-- ``"gram"``: for matrices with d_in <= d_out, sharded by rows, only d_in x d_in Gram matrices and blocks of two
+- ``"gram"``: for matrices with d_in <= d_out, sharded by rows, only d_in x d_in Gram matrices and blocks of
+two
   vectors are summed over processes; weights and momenta stay where they are. Others go by owner.
-- ``"duplicated"`` (tensor parallelism, any placement): weights and momenta are gathered, every process steps all.
+- ``"duplicated"`` (tensor parallelism, any placement): weights and momenta are gathered, every process steps
+all.
 """
 
 from __future__ import annotations
@@ -44,12 +48,15 @@ def whole(t: Tensor) -> Tensor:
 
 
 def largest_entries(params: Sequence[Tensor]) -> Tensor:
-    """The largest magnitude in the gradient of each parameter, over all processes; not finite where any entry is not."""
+    """The largest magnitude in the gradient of each parameter, over all processes; not finite where any entry
+    is not.
+    """
     gradients = [local(p.grad) for p in params]
     filled = [g for g in gradients if g.numel()]
     norms = iter(torch._foreach_norm(filled, float("inf"))) if filled else iter(())
-    values = torch.stack([next(norms).double().cpu() if g.numel() else torch.zeros((), dtype=torch.float64)
-                          for g in gradients])
+    values = torch.stack(
+        [next(norms).double().cpu() if g.numel() else torch.zeros((), dtype=torch.float64) for g in gradients]
+    )
     sharded = [p for p in params if is_sharded(p)]
     if sharded and dist.is_initialized():
         mesh = sharded[0].device_mesh
@@ -69,7 +76,8 @@ def step_cost(rows: int, columns: int) -> float:
 def owners(optimizer: SSO, params: Sequence[Tensor], world: int) -> list[int]:
     """Which process steps each parameter: the costliest first, each to the least loaded."""
     costs = [
-        sum(part.count * step_cost(part.rows, part.columns) for part in optimizer.layout(p).parts) for p in params
+        sum(part.count * step_cost(part.rows, part.columns) for part in optimizer.layout(p).parts)
+        for p in params
     ]
     load = [0.0] * world
     found = [0] * len(params)
@@ -152,7 +160,9 @@ def _duplicated(optimizer: SSO, group: dict[str, Any], params: list[Tensor], lr:
         items.append(_item(optimizer, p, full, n))
     optimizer.step_group(group, items, lr)
     for p, item in zip(params, items, strict=True):
-        replicated = DTensor.from_local(item.weight, p.device_mesh, [Replicate()] * p.device_mesh.ndim, run_check=False)
+        replicated = DTensor.from_local(
+            item.weight, p.device_mesh, [Replicate()] * p.device_mesh.ndim, run_check=False
+        )
         optimizer.write_back(p, replicated.redistribute(placements=p.placements))
 
 
@@ -230,7 +240,12 @@ def _by_gram_matrices(optimizer: SSO, group: dict[str, Any], p: Tensor, lr: floa
 def _item(optimizer: SSO, p: Tensor, weight: Tensor, n: Tensor) -> Item:
     layout = optimizer.layout(p)
     return Item(
-        optimizer.name(p), layout, weight, lambda part: layout.read(n, part), optimizer.state[p], optimizer.report(p)
+        optimizer.name(p),
+        layout,
+        weight,
+        lambda part: layout.read(n, part),
+        optimizer.state[p],
+        optimizer.report(p),
     )
 
 
@@ -264,4 +279,3 @@ def _exchange(sent: list[Tensor], expected: list[int], process_group: Any) -> li
 def _take(buffer: Tensor, at: int, into: Tensor) -> int:
     into.copy_(buffer[at : at + into.numel()].view(into.shape))
     return at + into.numel()
-

@@ -125,6 +125,4 @@ def health(seed: int) -> Example:
     def check(figures: Any) -> None:
         assert figures["0: activation absmax"] >= figures["0: activation rms"] > 0
 
-    return Example(
-        build=Health, inputs=inputs, call=call, check=check, bad=lambda: (inputs()[0], None)
-    )
+    return Example(build=Health, inputs=inputs, call=call, check=check, bad=lambda: (inputs()[0], None))

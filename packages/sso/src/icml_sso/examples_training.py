@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def transformer(seed: int) -> Example:
-    """Two layers, the second with experts: logits of every place; a token beyond the vocabulary is refused."""
+    """Two layers, the second with experts: logits of every place; a token beyond the vocabulary is
+    refused."""
     import torch
 
     from icml_sso.configurations import MoEConfig

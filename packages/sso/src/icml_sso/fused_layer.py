@@ -65,7 +65,7 @@ class FusedLayer(nn.Module):
 
     @staticmethod
     def interleaved(name: str, parameter: Tensor, module: nn.Module) -> Atomic | None:
-        """A rule that reads the fused weight as blocks of alternating q, k and v, each component one matrix."""
+        """A rule: blocks of q, k and v alternate in the fused weight, and each component is one matrix."""
         if not name.endswith("qkv_proj.weight"):
             return None
         shared = HEADS // KEY_HEADS

@@ -1,7 +1,7 @@
 """What to watch in a training run: norms on the sphere, updates, activations, attention logits, expert loads.
 
-    MaxVio = max_e load_e / mean load - 1                                 (arXiv 2601.08393, section 5)
-    |logit| <= sigma(W_q) sigma(W_k) max ||x||^2 / sqrt(d_head)           a bound for each head, at no cost
+MaxVio = max_e load_e / mean load - 1                                 (arXiv 2601.08393, section 5)
+|logit| <= sigma(W_q) sigma(W_k) max ||x||^2 / sqrt(d_head)           a bound for each head, at no cost
 """
 
 from __future__ import annotations
@@ -96,15 +96,18 @@ class HealthMonitor:
             probe.reset()
 
     def report(self) -> dict[str, dict[str, float]]:
-        """Figures by module: ``activation rms`` and ``activation absmax``; by matrix: ``sigma``, ``sigma/R``, ``grad
-        rms``, ``update rms`` (of the next step at most: lr s / sqrt(max(d_out, d_in))); by head: ``logit bound``,
-        ``logit max``; by router: ``MaxVio``. Under ``"model"`` their extremes, and under ``"warnings"`` the number of
-        matrices that should not be on a sphere.
+        """Figures by module: ``activation rms`` and ``activation absmax``; by matrix: ``sigma``, ``sigma/R``,
+        ``grad rms``, ``update rms`` (of the next step at most: lr s / sqrt(max(d_out, d_in))); by head:
+        ``logit bound``, ``logit max``; by router: ``MaxVio``. Under ``"model"`` their extremes, and under
+        ``"warnings"`` the number of matrices that should not be on a sphere.
         """
         found: dict[str, dict[str, float]] = {}
         for name, sums in self._activations.items():
             squares, count, largest = sums.tolist()
-            found[name] = {"activation rms": math.sqrt(squares / max(count, 1.0)), "activation absmax": largest}
+            found[name] = {
+                "activation rms": math.sqrt(squares / max(count, 1.0)),
+                "activation absmax": largest,
+            }
         for name, load in self._loads.items():
             found.setdefault(name, {})["MaxVio"] = max_violation(load)
         found |= {name: {**found.get(name, {}), **row} for name, row in self._matrices()}
@@ -121,8 +124,8 @@ class HealthMonitor:
         """Sentences about what looks wrong."""
         groups = [] if self.optimizer is None else self.optimizer.param_groups
         return [
-            f"{name!r} looks like an input, output or embedding layer, but stands in a matrix group; AdamW should "
-            "take it (build_param_groups does so)"
+            f"{name!r} looks like an input, output or embedding layer, but stands in a matrix group; AdamW "
+            "should take it (build_param_groups does so)"
             for name in misplaced(groups)
         ]
 
@@ -135,8 +138,8 @@ class HealthMonitor:
             squares = torch.linalg.vector_norm(x, dtype=torch.float32).square()
             sums = torch.stack([squares, torch.full_like(squares, x.numel()), x.abs().max().float()])
             seen = self._activations.get(name)
-            self._activations[name] = sums if seen is None else torch.cat(
-                [(seen + sums)[:2], torch.maximum(seen, sums)[2:]]
+            self._activations[name] = (
+                sums if seen is None else torch.cat([(seen + sums)[:2], torch.maximum(seen, sums)[2:]])
             )
 
         return hook
@@ -173,10 +176,11 @@ class HealthMonitor:
 
 
 def norm_bounds(optimizer: Any) -> Iterator[tuple[str, list[float]]]:
-    """For each matrix parameter that was stepped, bounds of the spectral norms that its atomic matrices have now.
+    """For each matrix parameter that was stepped, bounds of the spectral norms that its atomic matrices have
+    now.
 
-    A step reports sigma before it retracts and moves: ||W||_2 <= factor sigma + lr s ||Phi||_2, and a matrix sign's
-    norm is at most 1.2 (see `has_outliers`).
+    A step reports sigma before it retracts and moves: ||W||_2 <= factor sigma + lr s ||Phi||_2, and a matrix
+    sign's norm is at most 1.2 (see `has_outliers`).
     """
     stats = optimizer.stats()
     for group in optimizer.param_groups:
@@ -191,9 +195,7 @@ def norm_bounds(optimizer: Any) -> Iterator[tuple[str, list[float]]]:
                 for part in optimizer.layout(p).parts
                 for _ in range(part.count)
             ]
-            kept = [
-                f * s + move for f, s, move in zip(row["retraction"], row["sigma"], moves, strict=True)
-            ]
+            kept = [f * s + move for f, s, move in zip(row["retraction"], row["sigma"], moves, strict=True)]
             yield optimizer.name(p), kept
 
 
@@ -208,9 +210,7 @@ def _update_rms(layout: Layout, mode: str) -> float:
 class Health:
     """The monitor as an evaluator: ``evaluate(model, batch=...)`` gives figures of one forward pass."""
 
-    def evaluate(
-        self, subject: nn.Module, *, batch: Any = None, optimizer: Any = None
-    ) -> dict[str, float]:
+    def evaluate(self, subject: nn.Module, *, batch: Any = None, optimizer: Any = None) -> dict[str, float]:
         """Run the model on a batch and give figures as ``"module: figure"``.
 
         Args:
@@ -224,7 +224,9 @@ class Health:
         if not isinstance(subject, nn.Module):
             raise TypeError(f"the subject is a {type(subject).__name__}; expected a torch.nn.Module")
         if batch is None:
-            raise TypeError("batch is missing; give a tensor, or the keyword arguments of the model as a dict")
+            raise TypeError(
+                "batch is missing; give a tensor, or the keyword arguments of the model as a dict"
+            )
         with HealthMonitor(subject, optimizer) as monitor, torch.no_grad():
             subject(**batch) if isinstance(batch, dict) else subject(batch)
             report = monitor.report()
@@ -244,7 +246,12 @@ def watched(model: nn.Module, optimizer: Any = None) -> Iterator[HealthMonitor]:
 def _is_watched(name: str, module: nn.Module) -> bool:
     kind = type(module).__name__.lower()
     last = name.rpartition(".")[2].lower()
-    return isinstance(module, nn.Linear) or "attention" in kind or "mlp" in kind or last in ("attn", "mlp", "ffn")
+    return (
+        isinstance(module, nn.Linear)
+        or "attention" in kind
+        or "mlp" in kind
+        or last in ("attn", "mlp", "ffn")
+    )
 
 
 def _is_router(name: str, module: nn.Module) -> bool:

@@ -22,7 +22,8 @@ def sso(
 ) -> dict[str, Any]:
     """Fit a small teacher network with SSO, and follow norms, multipliers and matrix signs.
 
-    Writes metrics.jsonl (loss, largest sigma/R, largest |h|, matrix signs of each step) and weights.safetensors.
+    Writes metrics.jsonl (loss, largest sigma/R, largest |h|, matrix signs of each step) and
+    weights.safetensors.
 
     Args:
         steps: Optimizer steps.
@@ -110,8 +111,10 @@ def msign(
 
     problem = _read_matrix(matrix)
     found = MatrixSign(steps, "auto", getattr(torch, dtype)).solve(problem)
-    gram = found.factor @ found.factor.mT if problem.shape[-2] <= problem.shape[-1] else (
-        found.factor.mT @ found.factor
+    gram = (
+        found.factor @ found.factor.mT
+        if problem.shape[-2] <= problem.shape[-1]
+        else (found.factor.mT @ found.factor)
     )
     error = float((gram - torch.eye(gram.shape[-1], dtype=gram.dtype)).abs().max())
     with run.path("factor.npy") as temporary, temporary.open("wb") as file:
@@ -146,12 +149,19 @@ def tangent_lambda(
 
     m, w = _read_matrix(momentum), _read_matrix(weights)
     if m.dim() != 2 or m.shape != w.shape:
-        raise ValueError(f"momentum has shape {list(m.shape)} and weights {list(w.shape)}; expected one matrix each")
+        raise ValueError(
+            f"momentum has shape {list(m.shape)} and weights {list(w.shape)}; expected one matrix each"
+        )
     left, _, right = torch.linalg.svd(w, full_matrices=False)
     found = solve(m, left[:, 0], right[0], solver=solver, tol=tol, msign_dtype=getattr(torch, dtype))
     with run.path("direction.npy") as temporary, temporary.open("wb") as file:
         np.save(file, found.phi.numpy())
-    return {"lambda": found.lam, "residual": found.residual, "msign_calls": found.calls, "failed": found.failed}
+    return {
+        "lambda": found.lam,
+        "residual": found.residual,
+        "msign_calls": found.calls,
+        "failed": found.failed,
+    }
 
 
 def _read_matrix(path: Path) -> Tensor:
@@ -165,8 +175,13 @@ def _read_matrix(path: Path) -> Tensor:
 
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as .npy: {error}") from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim < 2 or array.size == 0:
+    if (
+        not isinstance(array, np.ndarray)
+        or array.dtype.kind not in "fiu"
+        or array.ndim < 2
+        or array.size == 0
+    ):
         raise ValueError(f"{path} holds no matrix of real numbers; expected (..., rows, columns)")
     return torch.from_numpy(np.array(array, dtype=np.float64 if array.dtype == np.float64 else np.float32))

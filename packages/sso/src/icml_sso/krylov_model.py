@@ -1,12 +1,13 @@
 """The tangent equation on a Krylov space: a 16 x 16 problem in place of matrix signs.
 
-h(lambda) = u^T msign(Z) v with Z = M + lambda u v^T. Since msign(Z) = (Z Z^T)^(-1/2) Z, and Z Z^T differs from M M^T
-by terms inside the span of u and M v, one basis Q serves every lambda (`icml_kernels.block_lanczos`):
+h(lambda) = u^T msign(Z) v with Z = M + lambda u v^T. Since msign(Z) = (Z Z^T)^(-1/2) Z, and Z Z^T differs
+from M M^T by terms inside the span of u and M v, one basis Q serves every lambda
+(`icml_kernels.block_lanczos`):
 
     Q^T Z Z^T Q = T + lambda (a b^T + b a^T) + lambda^2 a a^T = V E V^T
     h_k = (V^T a)^T diag(p(s / nu) / s) (V^T (b + lambda a)),   s = sqrt(E),   nu = ||Z||_F
 
-with p the same composite Newton-Schulz polynomial as the matrix sign itself, so that model and measured h agree.
+with p the same composite Newton-Schulz polynomial as the matrix sign itself, so that the two agree.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from torch import Tensor
 
 GRID = 14  # points of the first search for a change of sign, between the bound and its 1e-5th part
 GRID_RATIO = 2.5
-ROOT_ITERATIONS = 9
+ROOT_ITERATIONS = 12  # where the host may not look at results
+MOST_ITERATIONS = 80
+SETTLED = 1e-10  # of |h_k|, or of the bracket
 _EPSILON = 1e-7  # that the matrix sign adds to the norm
 
 
@@ -30,9 +33,18 @@ class TangentModel:
         steps: Newton-Schulz steps of the matrix sign.
         largest: the least upper bound known for |lambda*|, 2 ||M||_* (arXiv 2601.08393, A.2).
         square: ||M||_F^2 as normalised: 1, or 0 for a zero matrix.
+        synchronise: whether iterations may end when their results say so.
     """
 
-    def __init__(self, model: KrylovModel, steps: int, largest: float, square: Float[Tensor, " batch"]) -> None:
+    def __init__(
+        self,
+        model: KrylovModel,
+        steps: int,
+        largest: float,
+        square: Float[Tensor, " batch"],
+        synchronise: bool = True,
+    ) -> None:
+        self.adaptive = synchronise and not model.t.is_cuda
         self.t, self.a, self.b = model.t.double(), model.a.double(), model.b.double()
         self.overlap, self.square = model.overlap.double(), square.double()
         self.coefficients = polar_express_coefficients(steps)
@@ -107,15 +119,22 @@ class TangentModel:
         shift: Tensor,
         tilt: Tensor,
     ) -> Tensor:
-        """Regula falsi with Illinois' halving; without a change of sign the end that is nearer to one."""
+        """Regula falsi with Illinois' halving, every third point the middle: h_k may be all but a step.
+
+        Without a change of sign the end that is nearer to one.
+        """
         best = torch.where(f_low.abs() < f_high.abs(), low, high)
         usable = (f_low * f_high) <= 0.0
-        for _ in range(ROOT_ITERATIONS):
+        for iteration in range(MOST_ITERATIONS if self.adaptive else ROOT_ITERATIONS):
             width = f_high - f_low
-            middle = torch.where(width.abs() > 1e-300, high - f_high * (high - low) / width, (low + high) / 2)
+            secant = torch.where(width.abs() > 1e-300, high - f_high * (high - low) / width, high)
+            middle = (low + high) / 2 if iteration % 3 == 2 else secant
             value = self.h(middle[:, None])[:, 0] + shift + tilt * (middle - center)
-            replaces_high = value * f_high > 0.0
-            new_low = torch.where(replaces_high, low, high)
-            f_new_low = torch.where(replaces_high, f_low / 2, f_high)
-            low, f_low, high, f_high = new_low, f_new_low, middle, value
+            same = value * f_high > 0.0
+            low, f_low = torch.where(same, low, high), torch.where(same, f_low / 2, f_high)
+            high, f_high = middle, value
+            if self.adaptive:
+                open_ends = usable & (value.abs() > SETTLED) & ((high - low).abs() > SETTLED)
+                if not bool(open_ends.any()):
+                    break
         return torch.where(usable, high, best)

@@ -58,14 +58,20 @@ def suggest_lr(
                     entries += size
             found.append(ADAMW_RMS * adamw_lr / math.sqrt(squares / entries))
         if show:
-            print(f"group {number} ({group.get('kind', 'matrix')}): lr {found[-1]:.3g} for AdamW's {adamw_lr:.3g}")
+            print(
+                f"group {number} ({group.get('kind', 'matrix')}): lr {found[-1]:.3g} "
+                f"for AdamW's {adamw_lr:.3g}"
+            )
     return found
 
 
 def misplaced(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """Names of matrices in matrix groups that look like input, output or embedding layers."""
     return [
-        name for group in groups if group.get("kind") == "matrix" for name, _, _ in _members(group)
+        name
+        for group in groups
+        if group.get("kind") == "matrix"
+        for name, _, _ in _members(group)
         if belongs_to_adamw(name)
     ]
 

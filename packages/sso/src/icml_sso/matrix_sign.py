@@ -1,7 +1,7 @@
 """The matrix sign of a rectangular matrix, its polar factor: msign(X) = U V^T for X = U S V^T.
 
-The direction of steepest descent under a bound on the spectral norm (arXiv 2601.08393, section 3). Computed by
-the Newton-Schulz iteration of icml-kernels in 16 bits by default; `exact_msign` is the definition.
+The direction of steepest descent under a bound on the spectral norm (arXiv 2601.08393, section 3). Computed
+by the Newton-Schulz iteration of icml-kernels in 16 bits by default; `exact_msign` is the definition.
 """
 
 from __future__ import annotations
@@ -134,7 +134,9 @@ class MatrixSign:
             ValueError: It holds NaN or infinite numbers, or is no matrix.
         """
         if not isinstance(problem, Tensor):
-            raise TypeError(f"the problem is a {type(problem).__name__}; expected a tensor (..., rows, columns)")
+            raise TypeError(
+                f"the problem is a {type(problem).__name__}; expected a tensor (..., rows, columns)"
+            )
         if problem.is_floating_point() and not bool(problem.isfinite().all()):
             raise ValueError("the matrix holds NaN or infinite numbers; it has no polar factor")
         given = {"steps": self.steps, "form": self.form, "dtype": self.dtype} | options

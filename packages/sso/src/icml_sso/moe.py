@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icml_sso.configurations import MoEConfig
+from icml_sso.data_parallel import processes, summed
 
 SCORE_DTYPE = torch.float32
 """Routing probabilities are never computed in less than this (the published runs: --moe-router-dtype
@@ -68,7 +69,8 @@ class Router(nn.Module):
         experts = self.weight.shape[0]
         load = torch.zeros(experts, dtype=torch.int64, device=tokens.device)
         load = load.index_add(0, chosen.flatten(), torch.ones_like(chosen).flatten())
-        share = load.to(probabilities.dtype) / chosen.numel()
+        # The published runs balance the load of the global batch (global_aux_loss).
+        share = summed(load).to(probabilities.dtype) / (processes() * chosen.numel())
         aux_loss = experts * (share * probabilities.mean(dim=0)).sum()
         z_loss = logits.logsumexp(dim=-1).square().mean()
         return weights.to(tokens.dtype), chosen, RouterStatistics(load, aux_loss, z_loss)

@@ -1,8 +1,9 @@
 """The Spectral Sphere Optimizer as a torch.optim.Optimizer (arXiv 2601.08393).
 
-One object holds groups of matrices, each matrix on a sphere of spectral norm R = c sqrt(d_out / d_in), and groups of
-everything else, which AdamW takes. `step` is `prepare` (host: checks, learning rates, an occasional new start of the
-power iteration) and `update` (device only, where ``capturable=True``): a CUDA graph or torch.compile takes `update`.
+One object holds groups of matrices, each matrix on a sphere of spectral norm R = c sqrt(d_out / d_in), and
+groups of everything else, which AdamW takes. `step` is `prepare` (host: checks, learning rates, an occasional
+new start of the power iteration) and `update` (device only, where ``capturable=True``): a CUDA graph or
+torch.compile takes `update`.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from icml_sso import distributed as spread
+from icml_sso import optimizer_report
 from icml_sso import optimizer_state as rules
 from icml_sso.adamw import adamw_update
 from icml_sso.atoms import Layout
-from icml_sso.batches import COUNTED, REPORTED, Item, new_report, step_items
+from icml_sso.batches import Item, new_report, step_items
 from icml_sso.param_groups import build_param_groups
 from icml_sso.precision import rounding_generator, stochastic_round, working_dtype
 from icml_sso.singular_vectors import refreshed_vectors, starting_triplets
 from icml_sso.sphere_step import StepOptions
 from icml_sso.tangent_multiplier import SolverOptions
 
-REFRESH_EVERY = 100  # steps after which power iterations also start anew, to escape a crossing of sigma_1, sigma_2
+REFRESH_EVERY = (
+    100  # steps after which power iterations also start anew, to escape a crossing of sigma_1, sigma_2
+)
 
 
 class SSO(Optimizer):
@@ -34,12 +38,14 @@ class SSO(Optimizer):
 
     Args:
         params: A module; groups from `build_param_groups`; parameters, or ``module.named_parameters()``: then
-            two-dimensional ones are matrices unless their name says embedding or output layer, and others AdamW's.
+            two-dimensional ones are matrices unless their name says embedding or output layer, and others
+            AdamW's.
         lr: An update has spectral norm lr s.
         momentum: beta of M <- beta M + (1 - beta) G.
         nesterov: Step along (1 - beta) G + beta M instead of M.
         radius_scale: c of R = c sqrt(d_out / d_in); the paper's best is 2.
-        radius_mode: ``"spectral_mup"``; ``"identity"`` (R = c); ``"initialize"`` (R = c ||W_0||_2: fine-tuning).
+        radius_mode: ``"spectral_mup"``; ``"identity"`` (R = c); ``"initialize"`` (R = c ||W_0||_2:
+            fine-tuning).
         scale_mode: s: ``"spectral_mup"``, ``"align_adamw_rms"`` (update RMS 0.2 lr), ``"shape_scaling"``.
         scale_update_by_radius: False: s as above (the official code); True: s = R (the paper's equation).
         retract: ``"hard"`` (W R / sigma), ``"dynamic"`` (W (1 +- alpha lr)), ``"off"``.
@@ -58,7 +64,8 @@ class SSO(Optimizer):
         momentum_dtype: Of the momentum; None for the working precision (float32, or float64).
         master: Of bfloat16 parameters: ``"fp32"`` copies, or ``"stochastic"`` rounding.
         seed: Of the stochastic rounding.
-        skip_nonfinite: Leave a parameter alone whose gradient is not finite, and count it, instead of raising.
+        skip_nonfinite: Leave a parameter alone whose gradient is not finite, and count it, instead of
+            raising.
         foreach: Step equal matrices together.
         capturable: Learning rates live on the device, and `update` never looks at results on the host.
         distributed: ``"auto"`` (DTensors: owner; else none), ``"none"``, ``"owner"``, ``"gram"``,
@@ -67,7 +74,8 @@ class SSO(Optimizer):
 
     Raises:
         TypeError: Complex parameters or gradients, sparse gradients.
-        ValueError: Unknown or impossible options; float16 parameters; a matrix group with anything but matrices.
+        ValueError: Unknown or impossible options; float16 parameters; a matrix group with anything but
+            matrices.
         FloatingPointError: In `step`, where a gradient is not finite.
 
     Example:
@@ -154,7 +162,7 @@ class SSO(Optimizer):
             params = build_param_groups(params)
         super().__init__(params, defaults)
 
-    # -- groups ---------------------------------------------------------------------------------------------------
+    # groups
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; one without ``kind`` is divided into matrices and what AdamW takes.
@@ -185,9 +193,11 @@ class SSO(Optimizer):
             for g in self.param_groups
             if g["kind"] == "matrix"
         }
-        return f"{super().__repr__()}\nspectral norm of an update over lr: {', '.join(sorted(length)) or 'none'}"
+        return (
+            f"{super().__repr__()}\nspectral norm of an update over lr: {', '.join(sorted(length)) or 'none'}"
+        )
 
-    # -- state ----------------------------------------------------------------------------------------------------
+    # state
 
     @torch.no_grad()
     def init_state(self) -> None:
@@ -236,7 +246,7 @@ class SSO(Optimizer):
                     self._init_parameter(group, p)
                     self._steps = max(self._steps, int(self.state[p]["step"]))
 
-    # -- the step -------------------------------------------------------------------------------------------------
+    # the step
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
@@ -266,7 +276,8 @@ class SSO(Optimizer):
             rules.check_gradient(p, self._names[p])
         self._idle = set()
         if not self.capturable:
-            self._check_finite([p for _, p in active])
+            self._idle = rules.not_finite([p for _, p in active], self._names, self.skip_nonfinite)
+            self._skipped += len(self._idle)
         for group, p in active:
             self._init_parameter(group, p)
         self._make_plan()
@@ -289,7 +300,7 @@ class SSO(Optimizer):
 
     @torch.no_grad()
     def update(self) -> None:
-        """The step itself. With ``capturable=True`` it never waits for the device; call `prepare` before it."""
+        """The step itself, after `prepare`; with ``capturable=True`` it never waits for the device."""
         for (group, params), lr in zip(self._plan, self._rates, strict=True):
             if not params:
                 continue
@@ -352,7 +363,7 @@ class SSO(Optimizer):
 
     @torch.no_grad()
     def retract_(self) -> None:
-        """Put every matrix on its sphere now, by 20 power iterations: before weights are saved or evaluated.
+        """Put every matrix on its sphere now, by Lanczos norms: before weights are saved or evaluated.
 
         A step retracts at its start; between steps a norm is off its radius by what the last update did.
         """
@@ -362,7 +373,7 @@ class SSO(Optimizer):
                 for p in group["params"]:
                     rules.retract_parameter(self, group, p, spread.whole(self.weight(p)))
 
-    # -- pieces ---------------------------------------------------------------------------------------------------
+    # pieces
 
     def weight(self, p: Tensor) -> Tensor:
         """The values of a parameter in working precision: its master, itself, or a copy."""
@@ -432,23 +443,10 @@ class SSO(Optimizer):
         if momenta:
             torch._foreach_lerp_(momenta, alike, 1.0 - group["momentum"])
 
-    def _check_finite(self, params: list[Tensor]) -> None:
-        if not params:
-            return
-        finite = spread.largest_entries(params).isfinite().tolist()
-        for p, good in zip(params, finite, strict=True):
-            if good:
-                continue
-            if not self.skip_nonfinite:
-                raise FloatingPointError(
-                    f"the gradient of {self._names[p]!r} holds NaN or infinite numbers; lower the learning rate, "
-                    "clip gradients, or pass skip_nonfinite=True to leave such parameters alone"
-                )
-            self._idle.add(p)
-            self._skipped += 1
-
     def _make_plan(self) -> None:
-        """What `update` reads. Learning rates stand apart, so that compiled code does not depend on their values."""
+        """What `update` reads. Learning rates stand apart, so that compiled code does not depend on their
+        values.
+        """
         apart = ("lr", "initial_lr", "params", "param_names")
         self._plan = [
             (
@@ -467,46 +465,28 @@ class SSO(Optimizer):
             assert isinstance(rate, Tensor)
             rate.fill_(float(group["lr"]))
 
-    # -- reports --------------------------------------------------------------------------------------------------
+    # reports
 
     def coverage(self) -> dict[str, float]:
-        """How much of the model is on spheres, and what the steps took.
-
-        ``share`` of the elements are in matrices; ``msign_calls`` of the last step; ``failures`` of the solver and
-        ``reruns`` of matrix signs in float32 since the beginning; ``skipped`` parameters for their gradients.
-        """
-        sizes = {"matrix": 0, "adamw": 0}
-        for group in self.param_groups:
-            sizes[group["kind"]] += sum(p.numel() for p in group["params"])
-        totals = [report.double().sum(1).cpu() for report in self._reports.values()]
-        total = torch.stack(totals).sum(0) if totals else torch.zeros(len(REPORTED) + len(COUNTED))
-        named = dict(zip((*REPORTED, *COUNTED), total.tolist(), strict=True))
-        return {
-            "share": sizes["matrix"] / max(sizes["matrix"] + sizes["adamw"], 1),
-            "msign_calls": named["calls"],
-            "failures": named["failures"],
-            "reruns": named["reruns"],
-            "skipped": float(self._skipped),
-        }
+        """How much of the model is on spheres, and what the steps took; see `optimizer_report.coverage`."""
+        return optimizer_report.coverage(self)
 
     def stats(self) -> dict[str, dict[str, Any]]:
-        """Of each matrix parameter what its last step saw, a number for each atomic matrix; and ``"coverage"``.
+        """Of each matrix parameter what its last step saw, for each atomic matrix; and ``"coverage"``.
 
         ``sigma`` (before the retraction), ``sigma/R``, ``lambda``, ``|h|``, ``msign_calls``, ``retraction``.
         """
-        found: dict[str, dict[str, Any]] = {}
-        for p, report in self._reports.items():
-            row = dict(zip(REPORTED, report.double().cpu(), strict=False))
-            radius = self.state[p]["radius"].double().cpu()
-            found[self._names[p]] = {
-                "sigma": row["sigma"].tolist(),
-                "sigma/R": (row["sigma"] / radius).tolist(),
-                "lambda": row["lam"].tolist(),
-                "|h|": row["residual"].tolist(),
-                "msign_calls": row["calls"].tolist(),
-                "retraction": row["factor"].tolist(),
-            }
-        return found | {"coverage": self.coverage()}
+        return optimizer_report.stats(self)
+
+    @property
+    def reports(self) -> dict[Tensor, Tensor]:
+        """What `report` gives, of all matrix parameters that have been stepped."""
+        return self._reports
+
+    @property
+    def skipped(self) -> int:
+        """How often a parameter was left alone for its gradient."""
+        return self._skipped
 
 
 class MuonSphere(SSO):

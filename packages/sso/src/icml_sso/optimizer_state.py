@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from icml_kernels import power_iter
 from torch import Tensor
 
 from icml_sso import distributed as spread
@@ -14,6 +13,7 @@ from icml_sso.atoms import Atomic, Layout
 from icml_sso.param_groups import ADAMW, belongs_to_adamw
 from icml_sso.precision import MASTERS, working_dtype
 from icml_sso.radius import RADIUS_MODES, RETRACTIONS, SCALE_MODES, target_radius
+from icml_sso.singular_vectors import lanczos_norms
 from icml_sso.tangent_multiplier import SolverOptions
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 KINDS = ("matrix", ADAMW)
 LEAST_NORM = 1e-12  # a matrix of a smaller spectral norm cannot be placed on a sphere
-SAVE_ITERATIONS = 20
 # What a saved state must share with the optimizer that loads it.
 FIXED = (
     "kind",
@@ -34,7 +33,9 @@ FIXED = (
     "momentum_dtype",
     "master",
 )
-_DTYPES = {str(d).removeprefix("torch."): d for d in (torch.bfloat16, torch.float16, torch.float32, torch.float64)}
+_DTYPES = {
+    str(d).removeprefix("torch."): d for d in (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+}
 
 
 def dtype_name(dtype: torch.dtype | str | None) -> str | None:
@@ -86,7 +87,9 @@ def check_options(options: Mapping[str, Any], capturable: bool, distributed: str
     if options["power_iters"] < 1:
         raise ValueError(f"power_iters={options['power_iters']}; at least 1 is needed to follow the weights")
     if capturable and options["master"] == "stochastic":
-        raise ValueError("master='stochastic' draws from a host generator; capturable=True needs master='fp32'")
+        raise ValueError(
+            "master='stochastic' draws from a host generator; capturable=True needs master='fp32'"
+        )
     SolverOptions(
         options["solver"],
         options["solver_tol"],
@@ -117,13 +120,15 @@ def divided(group: dict[str, Any]) -> list[dict[str, Any]]:
         refuse_flattened(name, p)
         if isinstance(p, Tensor) and p.dim() > 2 and not belongs_to_adamw(name):
             raise ValueError(
-                f"parameter {name or '?'!r} has shape {list(p.shape)}: which axes count matrices is not said. Use "
-                "build_param_groups(model), or a group with kind='matrix' and atomic=[Atomic(...)], or "
-                "kind='adamw'"
+                f"parameter {name or '?'!r} has shape {list(p.shape)}: which axes count matrices is not "
+                "said. Use build_param_groups(model), or a group with kind='matrix' and "
+                "atomic=[Atomic(...)], or kind='adamw'"
             )
         matrix = isinstance(p, Tensor) and p.dim() == 2 and not (name and belongs_to_adamw(name))
         parts.setdefault("matrix" if matrix else ADAMW, []).append(entry)
-    return [{**group, "params": own, "kind": kind} for kind, own in parts.items()] or [{**group, "kind": "matrix"}]
+    return [{**group, "params": own, "kind": kind} for kind, own in parts.items()] or [
+        {**group, "kind": "matrix"}
+    ]
 
 
 def registered(group: dict[str, Any], number: int) -> dict[Tensor, tuple[str, Layout | None]]:
@@ -170,8 +175,8 @@ def refuse_flattened(name: str, p: Any) -> None:
     """
     if getattr(p, "_is_flat_param", False) or type(p).__name__ == "FlatParameter":
         raise ValueError(
-            f"parameter {name or '?'!r} was flattened by FSDP, so that its matrices are gone; wrap the model with "
-            "FullyShardedDataParallel(..., use_orig_params=True), or use fully_shard (FSDP2)"
+            f"parameter {name or '?'!r} was flattened by FSDP, so that its matrices are gone; wrap the model "
+            "with FullyShardedDataParallel(..., use_orig_params=True), or use fully_shard (FSDP2)"
         )
 
 
@@ -184,9 +189,29 @@ def check_gradient(p: Tensor, name: str) -> None:
     gradient = p.grad
     assert gradient is not None
     if gradient.layout is not torch.strided:
-        raise TypeError(f"the gradient of {name!r} is sparse; use Embedding(sparse=False), or another optimizer")
+        raise TypeError(
+            f"the gradient of {name!r} is sparse; use Embedding(sparse=False), or another optimizer"
+        )
     if gradient.is_complex():
         raise TypeError(f"the gradient of {name!r} is complex")
+
+
+def not_finite(params: Sequence[Tensor], names: Mapping[Tensor, str], skip: bool) -> set[Tensor]:
+    """The parameters whose gradient is not finite in any process, where ``skip`` allows some.
+
+    Raises:
+        FloatingPointError: naming the first, where it does not.
+    """
+    if not params:
+        return set()
+    finite = spread.largest_entries(params).isfinite().tolist()
+    found = [p for p, good in zip(params, finite, strict=True) if not good]
+    if found and not skip:
+        raise FloatingPointError(
+            f"the gradient of {names[found[0]]!r} holds NaN or infinite numbers; lower the learning rate, "
+            "clip gradients, or leave such parameters alone by skip_nonfinite=True"
+        )
+    return set(found)
 
 
 def radii(group: Mapping[str, Any], layout: Layout, sigma: Tensor, name: str) -> Tensor:
@@ -198,8 +223,9 @@ def radii(group: Mapping[str, Any], layout: Layout, sigma: Tensor, name: str) ->
     retract = layout.atomic.retract or group["retract"]
     if retract != "off" and float(sigma.min()) < LEAST_NORM:
         raise ValueError(
-            f"an atomic matrix of {name!r} has spectral norm {float(sigma.min()):.3g}; SSO cannot place a zero matrix "
-            "on the sphere; call spectral_mup_init_(model), or give it Atomic(retract='off', tangent=False)"
+            f"an atomic matrix of {name!r} has spectral norm {float(sigma.min()):.3g}; SSO "
+            "cannot place a zero matrix on the sphere; call spectral_mup_init_(model), or give it "
+            "Atomic(retract='off', tangent=False)"
         )
     found = torch.empty_like(sigma)
     for part in layout.parts:
@@ -247,10 +273,9 @@ def retract_parameter(optimizer: SSO, group: Mapping[str, Any], p: Tensor, whole
     weight = whole.clone(memory_format=torch.contiguous_format)
     for part in layout.parts:
         matrices = layout.read(weight, part)
-        sigma, _, v = power_iter(matrices, state["v"][part.atoms], SAVE_ITERATIONS)
+        sigma = lanczos_norms(matrices, state["v"][part.atoms])
         factor = state["radius"][part.atoms].to(sigma.dtype) / sigma
         layout.write(weight, part, matrices * factor[:, None, None])
-        state["v"][part.atoms] = v.to(state["v"].dtype)
     optimizer.write_back(p, weight)
 
 

@@ -1,8 +1,9 @@
-"""Which parameters are matrices of the network, and how they are cut: by the type of their module and their name.
+"""Which parameters are matrices of the network, and how they are cut: by the type of their module and their
+name.
 
-The rules of arXiv 2601.08393 (section 4 and official configuration): hidden matrices on spheres, attention by head,
-gate and up apart, one sphere for each expert and router; embeddings, output layer, norms, biases and positions with
-AdamW.
+The rules of arXiv 2601.08393 (section 4 and official configuration): hidden matrices on spheres, attention by
+head, gate and up apart, one sphere for each expert and router; embeddings, output layer, norms, biases and
+positions with AdamW.
 """
 
 from __future__ import annotations
@@ -22,13 +23,28 @@ QKV_SPLITS = ("head", "group", "component", "none")
 
 ADAMW = "adamw"
 _Q = {"q_proj", "query", "wq", "q", "to_q", "q_proj_weight", "query_proj"}
-_KV = {"k_proj", "v_proj", "key", "value", "wk", "wv", "k", "v", "to_k", "to_v", "k_proj_weight", "v_proj_weight"}
+_KV = {
+    "k_proj",
+    "v_proj",
+    "key",
+    "value",
+    "wk",
+    "wv",
+    "k",
+    "v",
+    "to_k",
+    "to_v",
+    "k_proj_weight",
+    "v_proj_weight",
+}
 _FUSED_QKV = {"qkv", "qkv_proj", "c_attn", "wqkv", "in_proj_weight", "query_key_value", "to_qkv", "attn_qkv"}
 _INTERLEAVED = {"query_key_value"}  # heads of q, k and v alternate by group, as in GPT-NeoX and Megatron
 _FUSED_GATE_UP = {"gate_up_proj", "gate_up", "w12", "w13", "wi_fused"}
 _ROUTERS = {"router", "gate", "wg", "gate_proj_router"}
 _OUTPUT = {"lm_head", "head", "output", "unembed", "classifier", "score", "embed_out", "output_projection"}
-_POSITION = re.compile(r"(^|[._])(pos_embed|position|positional|wpe|relative|cls_token|rope|embed|embeddings)")
+_POSITION = re.compile(
+    r"(^|[._])(pos_embed|position|positional|wpe|relative|cls_token|rope|embed|embeddings)"
+)
 _INPUT = re.compile(r"(^|\.)(patch_embed|embed|embeddings|embedding|wte|wpe|tok_embeddings|stem)(\.|$)")
 _LORA = re.compile(r"(^|\.)lora_[AB](\.|$)")
 _LORA_EMBEDDING = re.compile(r"(^|\.)lora_embedding_[AB](\.|$)")
@@ -46,8 +62,8 @@ def build_param_groups(
 ) -> list[dict[str, Any]]:
     """Two groups for `SSO`: the matrices, cut into atomic ones, and what AdamW takes.
 
-    Frozen parameters are left out, and tied ones counted once, as AdamW's where one of their uses is an embedding or
-    the output layer.
+    Frozen parameters are left out, and tied ones counted once, as AdamW's where one of their uses is an
+    embedding or the output layer.
 
     Args:
         model: Any module; attention layers of transformers, timm and torch are known.
@@ -197,7 +213,9 @@ class _Classifier:
             blocks = _equal(rows, rows // 2, name)
         if not self.split_experts:
             if transpose:
-                raise ValueError(f"{name!r} is stored (experts, in, out); its experts cannot be one matrix of rows")
+                raise ValueError(
+                    f"{name!r} is stored (experts, in, out); its experts cannot be one matrix of rows"
+                )
             return Atomic(batch_axes=1, merge_batch=True, role="experts")
         return Atomic(batch_axes=1, transpose=transpose, blocks=blocks, role="expert")
 
@@ -207,7 +225,7 @@ class _Classifier:
         return Atomic(flatten=True, blocks=blocks, role="conv")
 
     def _word(self, name: str, own: str) -> str:
-        """The part of the name that says what the matrix is: its own, or its module's where that is 'weight'."""
+        """The part of the name that says what the matrix is; its module's where its own is 'weight'."""
         pieces = [p for p in name.split(".") if p not in ("weight", "base_layer", "default", "linear")]
         return own if own not in ("weight",) else (pieces[-1] if pieces else own)
 
@@ -256,7 +274,9 @@ def _first(source: Any, names: tuple[str, ...]) -> int | None:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     config = getattr(source, "config", None) if isinstance(source, nn.Module) else None
-    return None if config is None or names is _HEADS and not _is_attention(source) else _first(config, names)
+    return (
+        None if config is None or (names is _HEADS and not _is_attention(source)) else _first(config, names)
+    )
 
 
 def _is_attention(module: nn.Module) -> bool:

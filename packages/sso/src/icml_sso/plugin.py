@@ -14,7 +14,7 @@ def icml_optimizers():
         Component(
             "sso.sso",
             "icml_sso.optimizer:SSO",
-            summary="Spectral Sphere Optimizer: steepest descent tangent to spheres of spectral norm; AdamW inside",
+            summary="Spectral Sphere Optimizer: steepest descent tangent to spheres of spectral norm",
             implements=("TorchOptimizer",),
             example="icml_sso.examples:sso",
             job="icml_sso.jobs:sso",
@@ -36,7 +36,7 @@ def icml_solvers():
         Component(
             "sso.tangent_lambda",
             "icml_sso.tangent_multiplier:TangentLambda",
-            summary="multiplier that makes a steepest direction tangent to the sphere, in one to three matrix signs",
+            summary="multiplier that makes a steepest direction tangent to a sphere of spectral norm",
             implements=("Solver",),
             example="icml_sso.examples:tangent",
             job="icml_sso.jobs:tangent_lambda",

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from icml_sso.configurations import TransformerConfig
 from icml_sso.corpus import Corpus
+from icml_sso.data_parallel import average_gradients_, own_share, process, processes, summed
 from icml_sso.named_optimizers import WEIGHT_DECAY, named_optimizer
 from icml_sso.training_checkpoint import load_checkpoint, save_checkpoint
 from icml_sso.training_record import ActivationProbe, TrainingRecord, mean_violation
@@ -117,6 +118,9 @@ def learning_rate_factor(step: int, steps: int, warmup: int, final: float) -> fl
 
 class Pretraining:
     """One training: model, optimizer, corpus, and where it stands.
+
+    Where ``torch.distributed`` is initialised, as in a script under torchrun, its processes train together:
+    each takes its share of every batch, ``micro_batch`` is per process, and the first writes the checkpoints.
 
     Args:
         config: sizes of the decoder.
@@ -219,6 +223,8 @@ class Pretraining:
                     callback(row)
                 due = self.options.checkpoint_every and self.step % self.options.checkpoint_every == 0
                 stopping = stop_requested() and self.step < last
+                if processes() > 1:  # a signal that reached one process ends all
+                    stopping = bool(summed(torch.tensor(int(stopping), device=self.device)))
                 if checkpoint is not None and (due or stopping or self.step == last):
                     self.save(checkpoint)
                 if stopping:
@@ -240,6 +246,7 @@ class Pretraining:
         row["lr"] = self._rates[0] * learning_rate_factor(
             self.step, options.steps, options.warmup, options.final_lr
         )
+        average_gradients_(self.model.parameters())
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         norm = torch.nn.utils.clip_grad_norm_(parameters, options.clip or math.inf)
         row["gradient_norm"] = float(norm)
@@ -267,7 +274,7 @@ class Pretraining:
         """Gradients of the batch, in pieces that fit; the mean loss and the experts' load."""
         options = self.options
         batch = self.corpus.batch(self.step, options.batch, self.config.context, seed=self.seed)
-        pieces = batch.to(self.device).split(options.micro_batch or options.batch)
+        pieces = own_share(batch).to(self.device).split(options.micro_batch or options.batch)
         self.optimizer.zero_grad(set_to_none=True)
         losses = torch.zeros(2, device=self.device)
         load: Tensor | None = None
@@ -278,8 +285,8 @@ class Pretraining:
             losses += torch.stack((out.loss.detach(), out.cross_entropy.detach())) / len(pieces)
             if out.load is not None:
                 load = out.load if load is None else load + out.load
-        loss, cross_entropy = losses.tolist()
-        return {"loss": loss, "cross_entropy": cross_entropy}, load
+        loss, cross_entropy = (summed(losses) / processes()).tolist()
+        return {"loss": loss, "cross_entropy": cross_entropy}, None if load is None else summed(load)
 
     def _autocast(self) -> Any:
         kind = torch.device(self.device).type
@@ -298,7 +305,9 @@ class Pretraining:
         return total / self.options.evaluation_batches
 
     def save(self, path: Path) -> None:
-        """Write the whole state, atomically."""
+        """Write the whole state, atomically; the first process alone."""
+        if process():
+            return
         state = {
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
@@ -316,11 +325,14 @@ class Pretraining:
         """
         state = load_checkpoint(path, self.identity, device=self.device)
         try:
+            step, rows = int(state["step"]), [dict(row) for row in state["record"]]
+            if not 0 <= step == len(rows) <= self.options.steps:
+                raise ValueError(f"step {step} of {self.options.steps} with {len(rows)} rows")
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
-            self.step, self.record = int(state["step"]), TrainingRecord(list(state["record"]))
-        except (KeyError, TypeError, RuntimeError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"{path} does not hold the state of this training: {error}") from error
+        self.step, self.record = step, TrainingRecord(rows)
 
 
 @contextmanager

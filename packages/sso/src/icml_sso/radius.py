@@ -2,7 +2,8 @@
 
     R = c sqrt(d_out / d_in),    ||update||_2 = lr s,    s = sqrt(d_out / d_in)
 
-so that an input of RMS 1 gives an output whose RMS does not depend on the width (arXiv 2601.08393, section 3).
+so that an input of RMS 1 gives an output whose RMS does not depend on the width (arXiv 2601.08393, section
+3).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def target_radius(rows: int, columns: int, mode: str, scale: float, initial: flo
 def update_scale(rows: int, columns: int, mode: str) -> float:
     """s of a (rows, columns) matrix: its update has spectral norm lr s.
 
-    ``"spectral_mup"``: sqrt(rows / columns); ``"align_adamw_rms"``: 0.2 sqrt(max(rows, columns)), an update of
+    ``"spectral_mup"``: sqrt(rows / columns); ``"align_adamw_rms"``: 0.2 sqrt(max(rows, columns)), an update
+        of
     RMS 0.2 lr; ``"shape_scaling"``: sqrt(max(1, rows / columns)).
     """
     if mode == "spectral_mup":
@@ -39,5 +41,7 @@ def update_scale(rows: int, columns: int, mode: str) -> float:
 
 
 def update_rms(rows: int, columns: int, mode: str) -> float:
-    """Root mean square of an entry of the update, over lr, of a matrix of full rank: s / sqrt(max(rows, columns))."""
+    """Root mean square of an entry of the update, over lr, of a matrix of full rank: s / sqrt(max(rows,
+    columns)).
+    """
     return update_scale(rows, columns, mode) / math.sqrt(max(rows, columns))

@@ -1,6 +1,8 @@
-"""Initial weights on their spheres: draw N(0, std), then scale each atomic matrix to its radius by an exact norm.
+"""Initial weights on their spheres: draw N(0, std), then scale each atomic matrix to its radius by an exact
+norm.
 
-Step 0 of arXiv 2601.08393, Algorithm 1. The norm is that of the atomic matrix, not of the fused or sharded parameter.
+Step 0 of arXiv 2601.08393, Algorithm 1. The norm is that of the atomic matrix, not of the fused or sharded
+parameter.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def spectral_mup_init_(
         radius_scale: c of R = c sqrt(d_out / d_in); the same as the optimizer's.
         std: Standard deviation of the draw; None scales the present weights.
         radius_mode: ``"spectral_mup"`` or ``"identity"``.
-        generator: Where the draws come from, on the device of the parameters; seeded 0 on that device where absent.
+        generator: Where the draws come from, on the device of the parameters; seeded 0 on that device where
+            absent.
         cut: Options of `build_param_groups`.
 
     Raises:

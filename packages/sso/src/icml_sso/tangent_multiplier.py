@@ -1,10 +1,12 @@
 """The multiplier that makes the steepest direction tangent to the spectral sphere: the root of h.
 
-    h(lambda) = <Theta, msign(M + lambda Theta)> = u^T msign(M + lambda u v^T) v,     M normalised, Theta = u v^T
+    h(lambda) = <Theta, msign(M + lambda Theta)> = u^T msign(M + lambda u v^T) v,     M normalised, Theta = u
+    v^T
 
-h does not fall, and is the derivative of the convex function ||M + lambda Theta||_* (arXiv 2601.08393, appendix A).
-`"bisection"` is the paper's solver: a matrix sign for every value of h. `"krylov"` finds the root on a Krylov space
-of 16 dimensions, measures h once with a matrix sign, and corrects: one to three matrix signs in all.
+h does not fall, and is the derivative of the convex function ||M + lambda Theta||_* (arXiv 2601.08393,
+appendix A). `"bisection"` is the paper's solver: a matrix sign for every value of h. `"krylov"` finds the
+root on a Krylov space of 16 dimensions, measures h once with a matrix sign, and corrects: one to three matrix
+signs in all.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from icml_sso.krylov_model import TangentModel
+from icml_sso.matrix_sign import exact_msign
 
 SOLVERS = ("krylov", "bisection", "none")
 # How far a measured h strays in each precision: below this a correction fits noise.
@@ -30,6 +33,7 @@ DOUBLINGS = 10
 LEAST_MOVE = 1e-6  # between two multipliers; nearer ones give no slope
 TRUST = 10.0  # Newton steps around the first root within which a correction may go
 FAILURE = 10.0  # times the tolerance: beyond, the Krylov solver hands over to bisection
+_JUMP = 1e-3  # of lambda, within which a jump of h over 0 must lie
 FLOOR = 1e-8  # of the norm that M is divided by
 
 
@@ -45,8 +49,8 @@ class SolverOptions:
         msign_steps: Newton-Schulz steps of a matrix sign.
         msign_dtype: of a matrix sign.
         synchronise: whether results may be looked at on the host: settled matrices are then left out of later
-            matrix signs, and failures handed to bisection. Without, the number of matrix signs is fixed, which a
-            CUDA graph needs.
+            matrix signs, and failures handed to bisection. Without, the number of matrix signs is fixed,
+            which a CUDA graph needs.
     """
 
     solver: str = "krylov"
@@ -70,7 +74,9 @@ class SolverOptions:
         if not self.tol > 0:
             raise ValueError(f"solver_tol={self.tol} must be positive")
         if self.solver == "bisection" and not self.synchronise:
-            raise ValueError("solver='bisection' looks at h on the host; capturable=True needs solver='krylov'")
+            raise ValueError(
+                "solver='bisection' looks at h on the host; capturable=True needs solver='krylov'"
+            )
 
 
 class Direction(NamedTuple):
@@ -163,7 +169,8 @@ class _Problem:
         lam = -(scaled * theta).sum((1, 2))
         left = scaled + lam[:, None, None] * theta
         norm = torch.linalg.vector_norm(left, dim=(1, 2))
-        # Parallel to W nothing but rounding is left: no direction is tangent to a sphere of one dimension less.
+        # Parallel to W nothing but rounding is left: no direction is tangent to a sphere of one dimension
+        # less.
         known = norm > 1e-6
         phi = torch.where(known[:, None, None], left / norm.clamp_min(1e-30)[:, None, None], 0.0)
         h = (phi * theta).sum((1, 2))
@@ -178,16 +185,17 @@ def replace_failed(direction: Direction, failed: bool) -> Direction:
 def krylov(problem: _Problem) -> Direction:
     """One matrix sign at the root on the Krylov space, then corrections by what it measured.
 
-    lambda_1 solves h_k(lambda) + (h_0 - h_k(lambda_0)) = 0; lambda_2 lets the discrepancy grow linearly. In 16 bits
-    wide matrices stop at lambda_0 and others at lambda_1, where measured residuals are noise. A step that does not
-    lower |h| is not taken.
+    lambda_1 solves h_k(lambda) + (h_0 - h_k(lambda_0)) = 0; lambda_2 lets the discrepancy grow linearly. In
+    16 bits wide matrices stop at lambda_0 and others at lambda_1, where measured residuals are noise. A step
+    that does not lower |h| is not taken.
     """
     options, m = problem.options, problem.m
     made = block_lanczos(
         m, problem.u, problem.v, options.krylov_dim, scale=problem.inverse, reduce=problem.reduce
     )
     # ||M||_* <= sqrt(rows) ||M||_F bounds the root whatever the spectrum.
-    model = TangentModel(made, options.msign_steps, 2.0 * m.shape[1] ** 0.5 + 1.0, problem.square)
+    largest = 2.0 * m.shape[1] ** 0.5 + 1.0
+    model = TangentModel(made, options.msign_steps, largest, problem.square, options.synchronise)
     lam0 = model.root()
     best = problem.start(lam0.to(m.dtype))
     in_16_bits = options.msign_dtype in SIXTEEN_BITS
@@ -277,8 +285,8 @@ def _handed_over(problem: _Problem, best: Direction) -> Direction:
 def bisection(problem: _Problem) -> Direction:
     """The paper's solver: search outwards for a change of sign, halve the bracket, keep the best point.
 
-    Where no change of sign is found within 1e-3 (1 + 2 + ... + 2^9) the multiplier stays 0 (a step of Muon), and the
-    failure is counted.
+    Where no change of sign is found within 1e-3 (1 + 2 + ... + 2^9) the multiplier stays 0 (a step of Muon),
+    and the failure is counted.
     """
     options = problem.options
     best = problem.start(torch.zeros_like(problem.inverse))
@@ -367,22 +375,30 @@ class LambdaResult:
     failed: bool = False
 
     def verify(self, problem: TangentProblem, tolerance: float = 5e-3) -> None:
-        """Check by singular value decomposition in float64 that the exact h vanishes at ``lam``.
+        """Check by singular value decomposition in float64 that the exact h vanishes at ``lam``, or jumps
+        over 0.
+
+        h jumps where a singular value of M + lambda Theta passes 0, as that of a square matrix may.
 
         Raises:
             ValueError: it does not, or ``phi`` is not the direction at ``lam``.
         """
         m = problem.m.double()
         u, v = problem.u.double(), problem.v.double()
-        total = m / m.norm().clamp_min(FLOOR) + self.lam * torch.outer(u, v)
-        left, s, right = torch.linalg.svd(total, full_matrices=False)
-        kept = (s > 1e-10 * s[0].clamp_min(1e-300)).double()
-        exact = float((u @ left * kept) @ (right @ v))
-        if not abs(exact) <= tolerance:
-            raise ValueError(f"h({self.lam:.6g}) = {exact:.3g}; the direction is not tangent to {tolerance:g}")
+        m = m / m.norm().clamp_min(FLOOR)
+        theta = torch.outer(u, v)
+        near = _JUMP * max(abs(self.lam), 1e-2)
+        below, above = (float(u @ exact_msign(m + x * theta) @ v) for x in (self.lam - near, self.lam + near))
+        if not (below <= tolerance and above >= -tolerance):
+            raise ValueError(
+                f"h is {below:.3g} to {above:.3g} around lambda = {self.lam:.6g}; the direction is not "
+                f"tangent to {tolerance:g}"
+            )
+        total = m + self.lam * theta
+        nuclear = float(torch.linalg.matrix_norm(total, ord="nuc"))
         reached = float((self.phi.double() * total).sum())
-        if not abs(reached - float(s.sum())) <= 0.05 * float(s.sum()):
-            raise ValueError(f"<phi, M> = {reached:.4g}, but the nuclear norm is {float(s.sum()):.4g}")
+        if not abs(reached - nuclear) <= 0.05 * nuclear:
+            raise ValueError(f"<phi, M> = {reached:.4g}, but the nuclear norm is {nuclear:.4g}")
 
 
 def tangent_lambda(
@@ -435,7 +451,9 @@ def _checked(m: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if not bool(x.isfinite().all()):
             raise ValueError(f"{name} holds NaN or infinite numbers")
     if (len(u), len(v)) != tuple(m.shape):
-        raise ValueError(f"m has shape {list(m.shape)} but u {len(u)} and v {len(v)} entries; they must agree")
+        raise ValueError(
+            f"m has shape {list(m.shape)} but u {len(u)} and v {len(v)} entries; they must agree"
+        )
     dtype = torch.float64 if m.dtype == torch.float64 else torch.float32
     m, u, v = (x.detach().to(dtype) for x in (m, u, v))
     for name, x in (("u", u), ("v", v)):

@@ -73,7 +73,7 @@ def load_checkpoint(
     try:
         version = int(metadata["format"])
         written, tree = json.loads(metadata["identity"]), json.loads(metadata["tree"])
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: its metadata are damaged: {error}") from error
     if version > FORMAT:
         raise ValueError(f"{path} has format {version}; this version reads up to {FORMAT}")
@@ -82,7 +82,7 @@ def load_checkpoint(
         raise ValueError(f"{path} belongs to another training: {'; '.join(different)}")
     try:
         state = _unpack(tree, tensors, 0)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: its tree is damaged: {error}") from error
     if not isinstance(state, dict):
         raise ValueError(f"{path}: its tree is {type(state).__name__}, not a dict")

@@ -3,8 +3,8 @@
     ASC REVERSE 3 1 2 = 3 2 1                  the answer
     ASC REVERSE 3 1 2 = 1 2 3 ; 3 2 1          with a scratchpad: the result after each operator
 
-Every operator stands in ``slots`` places (its symbol, then ``.``), so that a learned operator of that many tokens
-does not move what follows.
+Every operator stands in ``slots`` places (its symbol, then ``.``), so that a learned operator of that many
+tokens does not move what follows.
 """
 
 from __future__ import annotations

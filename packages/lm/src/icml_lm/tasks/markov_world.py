@@ -1,8 +1,8 @@
 """Markov worlds: chains of second order whose entropies and distances are exact.
 
-The next token depends on the last two. Each pair of tokens has a few successors with Dirichlet(1) probabilities,
-and a little of the uniform distribution, so that every sequence is possible. A related world keeps the rows of a
-share of the contexts and draws the others anew.
+The next token depends on the last two. Each pair of tokens has a few successors with Dirichlet(1)
+probabilities, and a little of the uniform distribution, so that every sequence is possible. A related world
+keeps the rows of a share of the contexts and draws the others anew.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class MarkovWorld:
     """A stationary chain of second order.
 
     Attributes:
-        transition: probability of the next token after (last but one, last), [vocab, vocab, vocab] in float64.
+        transition: probability of the next token after (last but one, last), [vocab, vocab, vocab] in
+            float64.
     """
 
     transition: Float[np.ndarray, "vocab vocab vocab"]
@@ -60,7 +61,7 @@ class MarkovWorld:
         return cls(table.reshape(vocab, vocab, vocab))
 
     def related(self, share: float, seed: int) -> MarkovWorld:
-        """A world with this one's rows in a ``share`` of the contexts, and those of an unrelated world elsewhere.
+        """A world with this one's rows in a ``share`` of the contexts, and unrelated rows elsewhere.
 
         Raises:
             ValueError: a share outside [0, 1].
@@ -107,14 +108,14 @@ class MarkovWorld:
         return -(p * np.log(np.where(p > 0, p, 1.0))).sum(-1)
 
     def cross_entropy(self, other: MarkovWorld) -> float:
-        """Loss of ``other`` as a model of this world, in nats a token; infinite where it forbids what happens."""
+        """Loss of ``other`` as a model of this world, in nats a token; infinite where it forbids a run."""
         joint = self.stationary()[..., None] * self.transition
         q = other.transition
         if bool(((joint > 0) & (q == 0)).any()):
             return math.inf
         return float(-(joint * np.log(np.where(q > 0, q, 1.0))).sum())
 
-    def ngrams(self, n: int) -> Float[np.ndarray, "..."]:
+    def ngrams(self, n: int) -> Float[np.ndarray, ...]:
         """Probability of each run of ``n`` tokens in a long sequence, an array of ``n`` axes.
 
         Raises:
@@ -169,7 +170,7 @@ def tokenizer(vocab: int = VOCAB) -> SymbolTokenizer:
 def build_base(
     *, seed: int = 0, steps: int = 300, batch: int = 48, length: int = 48, d: int = 64, layers: int = 2
 ) -> tuple[TinyLM, SymbolTokenizer]:
-    """Train a base on ``MarkovWorld.random(seed)``, deterministically: AdamW at 3e-3 with warm-up and cosine."""
+    """Train a base on ``MarkovWorld.random(seed)``: AdamW at 3e-3 with warm-up and cosine."""
     world, symbols = MarkovWorld.random(seed), tokenizer()
     model = TinyLM(TinyConfig(vocab=len(symbols), d=d, layers=layers), seed=seed)
 

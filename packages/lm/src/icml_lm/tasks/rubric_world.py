@@ -96,7 +96,7 @@ class RubricWorld:
         return plans
 
     def gradings(self, n: int, seed: int) -> list[Grading]:
-        """``n`` grading questions about random plans of all lengths; half of them, where possible, are true."""
+        """``n`` grading questions about random plans of all lengths; about half of them are true."""
         generator = torch.Generator().manual_seed(seed)
         found = []
         for _ in range(n):
@@ -149,7 +149,7 @@ def build_base(
     layers: int = 2,
     seed: int = 0,
 ) -> tuple[TinyLM, SymbolTokenizer]:
-    """Train a base on sloppy plans and grading questions, half and half: AdamW at 3e-3, warm-up and cosine."""
+    """Train a base on sloppy plans and grading questions, half and half: AdamW, warm-up and cosine."""
     world = world or RubricWorld()
     symbols = world.tokenizer()
     model = TinyLM(TinyConfig(vocab=len(symbols), d=d, layers=layers), seed=seed)

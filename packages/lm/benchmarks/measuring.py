@@ -1,0 +1,101 @@
+"""Time and memory of several ways to do one thing: times interleaved in one process, memory each in its own.
+
+A case is a function that makes {name: work}; the first name is ours. For ``generation.py`` and ``tiny.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from icml_core.run import provenance, public
+
+Work = Callable[[], Any]
+Case = Callable[[], Mapping[str, Work]]
+
+
+def run(benchmark: str, cases: Mapping[str, Case], quick: Mapping[str, Case], script: str) -> None:
+    """Parse the command line, measure, print a table, and write ``results/<benchmark>.json``."""
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
+    parser.add_argument("--quick", action="store_true", help="small cases, nothing written")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--memory-of", nargs=2, metavar=("CASE", "NAME"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    chosen = quick if options.quick else cases
+    if options.memory_of:
+        print(json.dumps(_memory(chosen[options.memory_of[0]], options.memory_of[1])))
+        return
+    clock = time.perf_counter if options.clock == "wall" else time.process_time
+    rows = []
+    for name, case in chosen.items():
+        works = case()
+        seconds = _times(works, clock, 1 if options.quick else options.repeats)
+        base = [script, *(["--quick"] if options.quick else []), "--threads", str(options.threads)]
+        peak = {work: _peak([*base, "--memory-of", name, work]) for work in works}
+        figures = {w: {"seconds": seconds[w], "peak_bytes": peak[w]} for w in works}
+        ours, *peers = works
+        ratios = {peer: seconds[peer] / seconds[ours] for peer in peers}
+        print(f"\n{name}")
+        for work, found in figures.items():
+            memory = f"{found['peak_bytes'] / 2**20:9.1f} MiB" if found["peak_bytes"] is not None else ""
+            print(f"  {work:34} {found['seconds']:9.4f} s {memory}  x{ratios.get(work, 1.0):.3g}")
+        versions = {peer: {"version": _version(peer), **figures[peer]} for peer in peers}
+        rows.append({"case": name, "ours": figures[ours], "peers": versions, "ratios": ratios})
+    if options.quick:
+        return
+    environment = {**public(provenance()), "threads": options.threads, "clock": options.clock}
+    document = {"benchmark": benchmark, "environment": environment, "rows": rows}
+    path = Path(script).parent / "results" / f"{benchmark}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    print(f"written: {path}")
+
+
+def _times(works: Mapping[str, Work], clock: Callable[[], float], repeats: int) -> dict[str, float]:
+    best = dict.fromkeys(works, float("inf"))
+    for work in works.values():
+        work()
+    for _ in range(repeats):
+        for name, work in works.items():
+            begin = clock()
+            work()
+            best[name] = min(best[name], clock() - begin)
+    return best
+
+
+def _memory(case: Case, name: str) -> int:
+    work = case()[name]
+    reset, status = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+    if not reset.exists():  # no Linux: growth of the highest peak, which start-up may hide
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        work()
+        return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+
+    def resident(key: str) -> int:
+        return next(int(x.split()[1]) * 1024 for x in status.read_text().splitlines() if x.startswith(key))
+
+    reset.write_text("5")
+    before = resident("VmRSS")
+    work()
+    return resident("VmHWM") - before
+
+
+def _peak(command: list[str]) -> int | None:
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    return int(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
+
+
+def _version(peer: str) -> str:
+    return metadata.version("transformers") if peer.startswith("transformers") else "this distribution"
