@@ -18,7 +18,7 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "graphs.pivot_rounds": ("pivot_rounds",),
         "graphs.wedges": ("bad_triangle_scan", "wedge_count", "wedge_enumerate"),
         "language.token_stats": ("TokenStats", "token_stats"),
-        "matrices.lanczos": ("KrylovModel", "block_lanczos"),
+        "matrices.lanczos": ("KrylovModel", "block_lanczos", "lanczos_top"),
         "matrices.msign": ("msign", "msign_rank1"),
         "matrices.ns_syrk": ("ns_poly", "ns_syrk"),
         "matrices.polar_express": ("polar_express_coefficients",),
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from icml_kernels.language.weighted_nll import weighted_nll as weighted_nll
     from icml_kernels.matrices.lanczos import KrylovModel as KrylovModel
     from icml_kernels.matrices.lanczos import block_lanczos as block_lanczos
+    from icml_kernels.matrices.lanczos import lanczos_top as lanczos_top
     from icml_kernels.matrices.msign import msign as msign
     from icml_kernels.matrices.msign import msign_rank1 as msign_rank1
     from icml_kernels.matrices.ns_syrk import ns_poly as ns_poly

@@ -101,6 +101,7 @@ def test_the_arm_that_breaks_is_named():
         ({"data": [lambda s: 0]}, "as many data functions"),
         ({"seeds": [1, 2, 3]}, "seeds belong to configurations"),
         ({"clip": 0.0}, "clip=0.0"),
+        ({"at_once": 0}, "at_once=0"),
         ({"arms": [TinyLM(CONFIG), TinyLM(TinyConfig(vocab=9))]}, "arm 1 has other parameters"),
     ],
 )

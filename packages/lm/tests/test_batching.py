@@ -65,6 +65,15 @@ def test_supervised_ids_are_the_answer_and_the_end_token(template):
     assert before.startswith(tokenizer.decode(chat_prompt(tokenizer, MESSAGES[:-1])))
 
 
+@pytest.mark.parametrize("answer", ["think", "e", "2+2?", " 4 ", "<|assistant|>"])
+@pytest.mark.parametrize("template", [HEADER, PLAIN, THINKING, OPEN])
+def test_answers_that_occur_elsewhere_in_the_template_are_found(template, answer):
+    tokenizer = ChatBytes(template)
+    _, labels = supervised(tokenizer, [MESSAGES[0], {"role": "assistant", "content": answer}])
+    expected = answer.strip() if template is PLAIN else answer
+    assert tokenizer.decode([i for i in labels if i != -100]) == f"{expected}<eos>"
+
+
 @pytest.mark.parametrize("template", [HEADER, PLAIN])
 def test_every_turn_is_supervised_where_asked(template):
     tokenizer = ChatBytes(template)

@@ -200,6 +200,27 @@ def test_a_logits_processor_sees_the_tokens_so_far(model):
         assert not set(written) & set(ids[row].tolist())
 
 
+def test_the_device_is_looked_at_once_a_step():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Looks(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.count += "_local_scalar_dense" in str(function) or "nonzero" in str(function)
+            return function(*args, **(kwargs or {}))
+
+    model = TinyLM(CONFIG, seed=4).eval()
+    ids, mask = _prompts()
+    counts = []
+    for new in (10, 30):
+        with Looks() as looks:
+            out = generate(model, ids, mask, max_new_tokens=new, eos_id=10**6)
+        assert out.lengths.tolist() == [new] * 6
+        counts.append(looks.count)
+    assert counts[1] - counts[0] == 20
+
+
 def test_the_models_mode_is_put_back():
     model = TinyLM(CONFIG).train()
     generate(model, torch.tensor([[3, 4]]), max_new_tokens=1)

@@ -44,7 +44,7 @@ def test_the_answer_is_the_power_of_the_permutation(hops):
 
 
 def test_what_is_drawn_has_the_probabilities_of_the_recipe():
-    asked = sample(60_000, seed=0)
+    asked = sample(60_000, seed=0, shuffled=True)
     assert chisquare(np.bincount(asked.hops), 60_000 * np.array([0.4, 0.2, 0.2, 0.2])).pvalue > 1e-3
     assert chisquare(np.bincount(asked.start)).pvalue > 1e-3
     for rows in (asked.permutation, asked.order):
@@ -52,6 +52,20 @@ def test_what_is_drawn_has_the_probabilities_of_the_recipe():
         counts = np.unique(ranks, return_counts=True)[1]
         assert len(counts) == 720
         assert chisquare(counts).pvalue > 1e-3
+
+
+def test_pairs_are_listed_in_the_order_of_the_alphabet_or_in_any():
+    plain, shuffled = sample(50, seed=3), sample(50, seed=3, shuffled=True)
+    assert all(prompt[:12:2] == list("abcdef") for prompt in plain.prompts())
+    for asked in (plain, shuffled):
+        for prompt, places in zip(asked.prompts(), asked.visited(), strict=True):
+            f = dict(zip(prompt[:12:2], prompt[1:12:2], strict=True))
+            assert f["abcdef"[places[0]]] == "abcdef"[places[1]]
+    assert len({tuple(prompt[:12:2]) for prompt in shuffled.prompts()}) > 40
+    texts = {
+        rollout(HopWorldEnv(shuffled=flag), random_policy(0)).observations[0].text for flag in (True, False)
+    }
+    assert len(texts) == 2
 
 
 def test_the_required_level_leaves_one_hop_unwritten():
@@ -99,8 +113,12 @@ def test_a_wrong_answer_cannot_be_made_good():
 def test_the_same_seed_is_the_same_episode_and_splits_differ():
     env, other = HopWorldEnv(), HopWorldEnv()
     assert rollout(env, random_policy(1), 7, "dev") == rollout(other, random_policy(1), 7, "dev")
-    texts = [[env.reset(seed, split).text for seed in range(30)] for split in ("train", "dev", "test")]
-    assert len(set().union(*texts)) == 90
+    asked = set()
+    for split in ("train", "dev", "test"):
+        for seed in range(30):
+            env.reset(seed, split)
+            asked.add(str(env.questions.prompts()))
+    assert len(asked) == 90
 
 
 def test_bad_input():

@@ -122,6 +122,16 @@ def test_damaged_gguf_files_are_refused(tmp_path):
     path.write_bytes(whole[:4] + b"\x09" + whole[5:])
     with pytest.raises(ValueError, match="version 9"):
         load(path)
+    # An array of a length that no file has, and an alignment of nothing.
+    for key, kind, value, said in (
+        (b"x", 9, (4).to_bytes(4, "little") + (2**63).to_bytes(8, "little"), "damaged"),
+        (b"general.alignment", 4, bytes(4), "alignment of the data is 0"),
+    ):
+        field = len(key).to_bytes(8, "little") + key + kind.to_bytes(4, "little") + value
+        counts = bytes(8) + (1).to_bytes(8, "little")
+        path.write_bytes(whole[:8] + counts + field)
+        with pytest.raises(ValueError, match=said):
+            load(path)
     huge = whole[:8] + (2**62).to_bytes(8, "little") + whole[16:]
     path.write_bytes(huge)
     with pytest.raises(ValueError, match="GGUF|damaged|axes|bytes"):

@@ -15,6 +15,17 @@ from icml_lm.tasks.rubric_world import RubricWorld
 from icml_lm.tasks.vault import Vault, is_forbidden
 from icml_lm.training import train
 
+
+def test_every_base_that_is_offered_is_registered_by_its_task():
+    from importlib import import_module
+
+    from icml_lm.artefacts import _HOMES, _bases
+
+    for name, module in _HOMES.items():
+        import_module(module)
+        assert _bases[name].build.__module__ == module
+
+
 # Digit operators ------------------------------------------------------------------------------------
 
 

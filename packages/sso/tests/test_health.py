@@ -6,7 +6,15 @@ import math
 
 import pytest
 import torch
-from icml_sso import SSO, Health, HealthMonitor, build_param_groups, max_violation, spectral_mup_init_, suggest_lr
+from icml_sso import (
+    SSO,
+    Health,
+    HealthMonitor,
+    build_param_groups,
+    max_violation,
+    spectral_mup_init_,
+    suggest_lr,
+)
 from torch import nn
 
 
@@ -54,7 +62,8 @@ def test_attention_logits_are_exact_and_below_their_bound(kind):
             # The second token attends to itself and to the first; every difference is at most twice the maximum.
             w = weights[layer][0, head]
             spread = max(
-                float((w[i, : i + 1].max().log() - w[i, : i + 1].clamp_min(1e-30).min().log())) for i in range(12)
+                float((w[i, : i + 1].max().log() - w[i, : i + 1].clamp_min(1e-30).min().log()))
+                for i in range(12)
             )
             assert spread <= 2 * row["logit max"] + 1e-3
             assert row["logit max"] > 0.1
@@ -79,7 +88,9 @@ def test_exact_logits_equal_those_written_out():
     q, k = apply_rotary_pos_emb(q, k, *seen["position_embeddings"])
     logits = (q @ k.repeat_interleave(2, 1).mT / math.sqrt(8)).tril().abs().amax((0, 2, 3))
     for head in range(4):
-        assert report[f"model.layers.0.self_attn.head{head}"]["logit max"] == pytest.approx(float(logits[head]), rel=1e-4)
+        assert report[f"model.layers.0.self_attn.head{head}"]["logit max"] == pytest.approx(
+            float(logits[head]), rel=1e-4
+        )
 
 
 def test_cached_norms_bound_the_heads_of_a_trained_model():
@@ -196,7 +207,9 @@ def test_initial_weights_lie_on_their_spheres_by_svd():
                 blocks = p.detach().split(rules["blocks"] or [p.shape[0]])
                 for block in blocks:
                     radius = 2.0 * math.sqrt(block.shape[0] / block.shape[1])
-                    assert float(torch.linalg.matrix_norm(block, ord=2)) == pytest.approx(radius, rel=1e-4), name
+                    assert float(torch.linalg.matrix_norm(block, ord=2)) == pytest.approx(radius, rel=1e-4), (
+                        name
+                    )
     assert torch.equal(model.model.embed_tokens.weight, embedding)
     again = llama()
     spectral_mup_init_(again, 2.0, generator=torch.Generator().manual_seed(3))

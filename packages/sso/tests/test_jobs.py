@@ -39,7 +39,9 @@ def test_files_of_matrices(run, tmp_path):
     jobs.msign(run=run, matrix=tmp_path / "m.npy", dtype="float64")
     factor = torch.from_numpy(np.load(run.directory / "factor.npy"))
     torch.testing.assert_close(factor, exact_msign(torch.from_numpy(m)), rtol=0, atol=1e-6)
-    found = jobs.tangent_lambda(run=run, momentum=tmp_path / "m.npy", weights=tmp_path / "w.npy", dtype="float64")
+    found = jobs.tangent_lambda(
+        run=run, momentum=tmp_path / "m.npy", weights=tmp_path / "w.npy", dtype="float64"
+    )
     left, _, right = np.linalg.svd(w, full_matrices=False)
     direction = np.load(run.directory / "direction.npy")
     assert abs(left[:, 0] @ direction @ right[0]) < 1e-3

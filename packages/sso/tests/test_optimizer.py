@@ -161,18 +161,22 @@ def test_zero_gradients_retract_and_decay_momentum_but_do_not_move():
     torch.testing.assert_close(fresh.detach(), start * math.sqrt(5 / 8) / norm(start), rtol=1e-4, atol=1e-5)
 
 
-def test_power_iteration_escapes_a_crossing():
-    """sigma_2 grows past sigma_1 with orthogonal vectors: the old vector never sees it; a new start does."""
-    from icml_sso.atoms import Layout
-    from icml_sso.singular_vectors import refreshed_vectors
+def test_a_singular_value_that_overtakes_is_found():
+    """sigma_2 grows past sigma_1 with orthogonal vectors, which power iterations from the old one never see."""
+    from icml_sso.singular_vectors import followed_triplet, lanczos_norms
 
-    w = torch.diag(torch.tensor([1.0, 2.0, 0.5]))
-    stale = torch.tensor([[1.0, 0.0, 0.0]])
-    layout = Layout(w.shape, Atomic(), "w")
-    found = refreshed_vectors(layout, w, stale, 100)
-    assert abs(float(found[0, 1])) == pytest.approx(1.0, abs=1e-4)
-    kept = refreshed_vectors(layout, w, torch.tensor([[0.0, 1.0, 0.0]]), 100)
-    assert abs(float(kept[0, 1])) == pytest.approx(1.0, abs=1e-4)
+    g = torch.Generator().manual_seed(0)
+    for shape in ((40, 60), (60, 40)):
+        left, _ = torch.linalg.qr(torch.randn(shape[0], 40, generator=g, dtype=torch.float64))
+        right, _ = torch.linalg.qr(torch.randn(shape[1], 40, generator=g, dtype=torch.float64))
+        s = torch.linspace(1.0, 0.1, 40, dtype=torch.float64)
+        s[7] = 1.5
+        w, stale = ((left * s) @ right.T)[None], right[:, 0][None]
+        sigma, u, v = followed_triplet(w, stale, 6, 3)
+        assert float(sigma) == pytest.approx(1.5, rel=1e-4)
+        assert abs(float(v[0] @ right[:, 7])) == pytest.approx(1.0, abs=1e-2)
+        assert float(u[0] @ w[0] @ v[0]) == pytest.approx(float(sigma), rel=1e-6)
+        assert float(lanczos_norms(w, stale)) == pytest.approx(1.5, rel=1e-9)
 
 
 # -- batches, groups, cuts
@@ -564,7 +568,7 @@ def test_schedulers_change_the_learning_rate_without_recompilation():
     counter = CompileCounter()
     p, b = parameter(3, 6), parameter(3)
     p.grad, b.grad = torch.zeros_like(p), torch.zeros_like(b)  # kept: a graph reads them where they are
-    optimizer = SSO([p, b], lr=0.1, capturable=True, msign_dtype=torch.float32, power_iters=1, momentum=0.0)
+    optimizer = SSO([p, b], lr=0.1, capturable=True, msign_dtype=torch.float32, momentum=0.0)
     update = torch.compile(optimizer.update, backend=counter)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: 0.5**k)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)

@@ -17,6 +17,7 @@ from icml_kernels.matrices.checks import require_matrices, require_vectors
 from icml_kernels.matrices.msign import Reduce
 from icml_kernels.matrices.singular import spread_out
 
+_TINY = 1e-30
 _BREAKDOWN = (
     1e-5  # of a column that lies in the span of the earlier ones; rounding decides what is left of it
 )
@@ -84,20 +85,79 @@ def block_lanczos(
         if reduce is not None:
             gram = reduce(gram)
         return KrylovModel(gram * factor.square()[:, None, None], u, image[:, :, 0], overlap)
-    filler = spread_out(rows, 2 * k, m) / rows**0.5
-    basis = _orthonormal(torch.cat([u[:, :, None], image], dim=2), None, filler)
-    adjoint = _adjoint(m, basis, factor)
-    for _ in range(k - 1):
-        block = _forward(m, adjoint[:, :, -2:], factor, reduce)
-        block = _orthonormal(block, basis, filler)
-        basis = torch.cat([basis, block], dim=2)
-        adjoint = torch.cat([adjoint, _adjoint(m, block, factor)], dim=2)
+    block = torch.cat([u[:, :, None], image], dim=2)
+    basis, adjoint = _krylov_basis(m, block, k, factor, reduce)
     t = torch.bmm(adjoint.mT, adjoint)
     if reduce is not None:
         t = reduce(t)
     a = torch.bmm(basis.mT, u[:, :, None])[:, :, 0]
     b = torch.bmm(basis.mT, image)[:, :, 0]
     return KrylovModel(t, a, b, overlap)
+
+
+def lanczos_top(
+    m: Float[Tensor, "batch rows columns"],
+    u: Float[Tensor, "batch rows"],
+    k: int,
+    *,
+    turn: int | Tensor = 0,
+    reduce: Reduce | None = None,
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch rows"], Float[Tensor, "batch columns"]]:
+    """The largest singular value with its vectors, by k block Lanczos steps from u and another vector.
+
+    Follows a matrix that changes a little at a time: u is the vector of the time before, and the other one finds a
+    singular value that has overtaken. Reads M 2k times; exact where 2k >= rows. Gives sigma, u and v with
+    M^T u = sigma v. Not differentiable.
+
+    Args:
+        m: Matrices, float32 or float64; the fewer rows, the cheaper.
+        u: Left vectors to begin with, of any length.
+        k: Lanczos steps.
+        turn: Chooses the other vector; another number each time. A tensor where it must not be part of a graph.
+        reduce: Where the columns are spread over processes: sums a tensor over them.
+
+    Raises:
+        TypeError: A dtype that is not floating.
+        ValueError: Shapes that do not fit together; ``k`` below 1.
+    """
+    require_matrices("m", m)
+    batch, rows, _ = m.shape
+    require_vectors("u", u, (batch, rows))
+    if k < 1:
+        raise ValueError(f"k={k}; at least one Lanczos step is needed")
+    if rows <= 2 * k:
+        basis = torch.eye(rows, dtype=m.dtype, device=m.device).expand(batch, rows, rows)
+        adjoint = m.mT
+    else:
+        other = spread_out(rows, 1, m, turn).expand(batch, rows, 1)
+        block = torch.cat([u[:, :, None], other], dim=2)
+        basis, adjoint = _krylov_basis(m, block, k, m.new_ones(batch), reduce)
+    t = torch.bmm(adjoint.mT, adjoint)
+    if reduce is not None:
+        t = reduce(t)
+    _, vectors = torch.linalg.eigh(t.double())
+    top = vectors[:, :, -1:].to(m.dtype)
+    left = torch.bmm(basis, top)[:, :, 0]
+    image = torch.bmm(adjoint, top)[:, :, 0]
+    squares = image.square().sum(1)
+    sigma = (squares if reduce is None else reduce(squares)).sqrt()
+    return sigma, left, image / sigma.clamp_min(_TINY)[:, None]
+
+
+def _krylov_basis(
+    m: Tensor, block: Tensor, k: int, factor: Tensor, reduce: Reduce | None
+) -> tuple[Tensor, Tensor]:
+    """Orthonormal basis of (M M^T)^j block, j < k, and its image under M^T."""
+    rows = m.shape[1]
+    filler = spread_out(rows, 2 * k, m) / rows**0.5
+    basis = _orthonormal(block, None, filler)
+    adjoint = _adjoint(m, basis, factor)
+    for _ in range(k - 1):
+        block = _forward(m, adjoint[:, :, -2:], factor, reduce)
+        block = _orthonormal(block, basis, filler)
+        basis = torch.cat([basis, block], dim=2)
+        adjoint = torch.cat([adjoint, _adjoint(m, block, factor)], dim=2)
+    return basis, adjoint
 
 
 def _forward(m: Tensor, x: Tensor, scale: Tensor, reduce: Reduce | None) -> Tensor:

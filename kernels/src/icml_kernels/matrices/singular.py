@@ -81,10 +81,12 @@ def start_vectors(w: Float[Tensor, "batch rows columns"], turn: int = 0) -> Floa
     return spread_out(w.shape[2], 1, w, turn)[:, 0].expand(w.shape[0], -1)
 
 
-def spread_out(rows: int, columns: int, like: Tensor, turn: int = 0) -> Float[Tensor, "rows columns"]:
+def spread_out(
+    rows: int, columns: int, like: Tensor, turn: int | Tensor = 0
+) -> Float[Tensor, "rows columns"]:
     """Columns of well spread entries, no two alike, in the precision and on the device of ``like``."""
     index = torch.arange(1, rows + 1, device=like.device, dtype=torch.float64)[:, None]
-    which = torch.arange(turn, turn + columns, device=like.device, dtype=torch.float64)[None]
+    which = torch.arange(columns, device=like.device, dtype=torch.float64)[None] + turn
     spread = torch.cos(index.square() * (_GOLDEN * torch.pi) * (which + 1)) + 0.1 * torch.sin(
         index * (which + 2)
     )

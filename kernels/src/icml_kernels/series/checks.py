@@ -41,7 +41,8 @@ def require_number(name: str, value: Any, *, positive: bool = False) -> None:
 
 
 def band_of(window: float | int | None) -> tuple[float, bool]:
-    """A window as (band, relative): -1 for none; an int is a number of points, a float a share of the longer series.
+    """A window as (band, relative): -1 for none; an int is a number of points, a float a share of the longer
+    series.
 
     Raises:
         ValueError: a negative number of points, or a share outside 0 to 1.
@@ -56,7 +57,9 @@ def band_of(window: float | int | None) -> tuple[float, bool]:
             raise ValueError(f"window={window} points is negative")
         return float(window), False
     if not 0 <= window <= 1:
-        raise ValueError(f"window={window} is a share of the longer series; expected 0 to 1 (an int for points)")
+        raise ValueError(
+            f"window={window} is a share of the longer series; expected 0 to 1 (an int for points)"
+        )
     return float(window), True
 
 
@@ -82,8 +85,8 @@ def side(name: str, values: Tensor, lengths: Any, times: Tensor | None, masked: 
 
     Raises:
         TypeError: a dtype that is neither float32 nor float64.
-        ValueError: wrong shapes, lengths outside 1 to the number of points, times that do not increase from above 0,
-            NaN (unless ``masked``) or infinity.
+        ValueError: wrong shapes, lengths outside 1 to the number of points, times that do not increase from
+            above 0, NaN (unless ``masked``) or infinity.
     """
     if not isinstance(values, Tensor) or values.dtype not in FLOATS:
         kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
@@ -114,7 +117,8 @@ def side(name: str, values: Tensor, lengths: Any, times: Tensor | None, masked: 
         if bool(wrong.any()):
             row, place = (int(v) for v in wrong.nonzero()[0])
             raise ValueError(
-                f"times of {name} must increase and begin above 0 (TWED puts the start at time 0); series {row} has "
+                f"times of {name} must increase and begin above 0 (TWED puts the start at time 0); series "
+                f"{row} has "
                 f"{float(times[row, place]):g} at position {place}"
             )
     return Side(values, known, times)
@@ -129,7 +133,8 @@ def _require_finite(name: str, values: Tensor, inside: Tensor, masked: bool) -> 
         row, place, channel = (int(v) for v in wrong.nonzero()[0])
         value = float(values[row, place, channel])
         raise ValueError(
-            f"{name} has {value:g} in series {row} at position {place}, channel {channel}; drop such points or mask "
+            f"{name} has {value:g} in series {row} at position {place}, channel {channel}; drop such points "
+            "or mask "
             "their channels"
         )
 
@@ -149,7 +154,8 @@ def require_paths(n: Tensor, m: Tensor, band: float, relative: bool) -> None:
         a, b = int(n[place]), int(m[place])
         given = f"{band:g} of the longer series" if relative else f"{band:g} points"
         raise ValueError(
-            f"a window of {given} leaves no path between lengths {a} and {b}; it needs at least {abs(a - b)} points"
+            f"a window of {given} leaves no path between lengths {a} and {b}; it needs at least {abs(a - b)} "
+            "points"
         )
 
 
@@ -158,7 +164,9 @@ def clean(values: Tensor, lengths: Tensor) -> Tensor:
     if bool((lengths == values.shape[1]).all()):
         return values
     inside = torch.arange(values.shape[1], device=values.device) < lengths.to(values.device)[:, None]
-    return torch.where(inside.reshape(*inside.shape, *[1] * (values.dim() - 2)), values, torch.zeros_like(values))
+    return torch.where(
+        inside.reshape(*inside.shape, *[1] * (values.dim() - 2)), values, torch.zeros_like(values)
+    )
 
 
 def default_times(values: Tensor) -> Tensor:

@@ -3,10 +3,10 @@
     DTW    R[i,j] = c[i,j] + min( R[i-1,j-1], R[i-1,j], R[i,j-1] )
     TWED   R[i,j] = min( R[i-1,j-1] + c[i,j] + c[i-1,j-1],  R[i-1,j] + p[i],  R[i,j-1] + q[j] )
 
-with R[0,0] = 0 and an infinite border. c[i,j] = ||x_i - y_j|| + nu |t_i - s_j| (DTW: no term of times), c[0,0] = 0,
-p[i] = ||x_i - x_{i-1}|| + nu (t_i - t_{i-1}) + lam, and q alike (P.-F. Marteau, IEEE TPAMI 31 (2009) 306-318).
-Because of the border the first points are always matched, so that the points of index 0 never matter but for
-their time 0.
+with R[0,0] = 0 and an infinite border. c[i,j] = ||x_i - y_j|| + nu |t_i - s_j| (DTW: no term of times),
+c[0,0] = 0, p[i] = ||x_i - x_{i-1}|| + nu (t_i - t_{i-1}) + lam, and q alike (P.-F. Marteau, IEEE TPAMI 31
+(2009) 306-318). Because of the border the first points are always matched, so that the points of index 0
+never matter but for their time 0.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def pointwise(a: Tensor, b: Tensor, cost: str, masked: bool, smoothing: float) -
 
 
 def deletions(x: Tensor, times: Tensor, nu: Tensor, lam: Tensor, masked: bool, smoothing: float) -> Tensor:
-    """p[i] = ||x_i - x_{i-1}|| + nu (t_i - t_{i-1}) + lam of every point, [..., n]; p[1] only fills its place."""
+    """p[i] = ||x_i - x_{i-1}|| + nu (t_i - t_{i-1}) + lam of every point, [..., n]; p[1] only fills its
+    place."""
     norms = pointwise(x[..., 1:, :], x[..., :-1, :], "norm", masked, smoothing)
     steps = times[..., 1:] - times[..., :-1]
     rest = norms + nu * steps + lam

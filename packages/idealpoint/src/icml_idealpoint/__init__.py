@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from icml_core import lazy
 
 if TYPE_CHECKING:
-    from icml_idealpoint.warping import alignment as alignment
     from icml_idealpoint.averaging import Barycenter as Barycenter
     from icml_idealpoint.averaging import SoftBarycenter as SoftBarycenter
     from icml_idealpoint.averaging import barycenter as barycenter
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from icml_idealpoint.simulation import Bumps as Bumps
     from icml_idealpoint.simulation import aeon_series as aeon_series
     from icml_idealpoint.simulation import compare as compare
+    from icml_idealpoint.warping import alignment as alignment
 
 __version__ = "0.1.0"
 

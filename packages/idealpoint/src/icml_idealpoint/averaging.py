@@ -44,9 +44,13 @@ class Barycenter:
         if not abs(found - self.loss) <= 1e-6 * max(1.0, abs(found)):
             raise ValueError(f"the loss is {found:.8g}, not {self.loss:.8g}")
         for k in range(len(items)):
-            other = _loss(items, resampled(items.points(k).numpy(), len(self.series)), distance, gamma, weights)
+            other = _loss(
+                items, resampled(items.points(k).numpy(), len(self.series)), distance, gamma, weights
+            )
             if other < found - 1e-9 * max(1.0, abs(found)):
-                raise ValueError(f"series {k} has a lower loss, {other:.8g}, than the barycentre, {found:.8g}")
+                raise ValueError(
+                    f"series {k} has a lower loss, {other:.8g}, than the barycentre, {found:.8g}"
+                )
 
 
 class SoftBarycenter:
@@ -92,8 +96,15 @@ class SoftBarycenter:
         """
         items = as_series(X, layout=layout, nan=nan)
         share = np.ones(len(items)) if weights is None else np.asarray(weights, dtype=np.float64)
-        if share.shape != (len(items),) or not np.isfinite(share).all() or (share < 0).any() or share.sum() == 0:
-            raise ValueError(f"weights must be {len(items)} numbers of at least 0, not all 0; got {share.tolist()[:8]}")
+        if (
+            share.shape != (len(items),)
+            or not np.isfinite(share).all()
+            or (share < 0).any()
+            or share.sum() == 0
+        ):
+            raise ValueError(
+                f"weights must be {len(items)} numbers of at least 0, not all 0; got {share.tolist()[:8]}"
+            )
         share = share / share.sum()
         length = self.length or int(items.lengths.median())
         starts = [resampled(items.points(k).numpy(), length) for k in np.argsort(-share)[:8]]
@@ -116,7 +127,9 @@ class SoftBarycenter:
         )
 
 
-def barycenter(X: Any, weights: Any = None, metric: Literal["twed", "dtw"] = "twed", **options: Any) -> Barycenter:
+def barycenter(
+    X: Any, weights: Any = None, metric: Literal["twed", "dtw"] = "twed", **options: Any
+) -> Barycenter:
     """:class:`SoftBarycenter` in one call; options are its arguments.
 
     Example:
@@ -126,7 +139,9 @@ def barycenter(X: Any, weights: Any = None, metric: Literal["twed", "dtw"] = "tw
     return SoftBarycenter(metric, **options).solve(X, weights=weights)
 
 
-def resampled(series: Float[np.ndarray, "points channels"], length: int) -> Float[np.ndarray, "length channels"]:
+def resampled(
+    series: Float[np.ndarray, "points channels"], length: int
+) -> Float[np.ndarray, "length channels"]:
     """The series at ``length`` equally spaced places, by straight lines; NaN is bridged."""
     old = np.linspace(0, 1, len(series)) if len(series) > 1 else np.zeros(1)
     new = np.linspace(0, 1, length)
@@ -137,6 +152,8 @@ def resampled(series: Float[np.ndarray, "points channels"], length: int) -> Floa
     return np.stack(columns, axis=1)
 
 
-def _loss(items: SeriesSet, series: np.ndarray, distance: Distance, gamma: float, weights: np.ndarray) -> float:
+def _loss(
+    items: SeriesSet, series: np.ndarray, distance: Distance, gamma: float, weights: np.ndarray
+) -> float:
     near = distance(items, torch.from_numpy(np.ascontiguousarray(series))[None], gamma)[0]
     return float((near * torch.from_numpy(weights)).sum())

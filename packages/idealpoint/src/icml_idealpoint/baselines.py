@@ -1,4 +1,5 @@
-"""What people use today, tuned as carefully as the method: Bradley-Terry, and RankSVM on values or summary features."""
+"""What people use today, tuned as carefully as the method: Bradley-Terry, and RankSVM on values or summary
+features."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ class RankSVM(BaseEstimator):
     The penalty is chosen by cross-validation over comparisons.
 
     Args:
-        features: ``"values"``: the series itself, resampled to one length; ``"summary"``: eight figures a channel.
+        features: ``"values"``: the series itself, resampled to one length; ``"summary"``: eight figures a
+            channel.
         random_state: of the folds.
     """
 
@@ -112,7 +114,15 @@ def summary_features(series: Float[np.ndarray, "points channels"]) -> Float[np.n
         spread = x.std() + 1e-9
         steps = np.abs(np.diff(x)).mean() if len(x) > 1 else 0.0
         places = x.argmin() / len(x), x.argmax() / len(x)
-        figures += [x.mean(), spread, x.min(), x.max(), *places, steps, (((x - x.mean()) / spread) ** 3).mean()]
+        figures += [
+            x.mean(),
+            spread,
+            x.min(),
+            x.max(),
+            *places,
+            steps,
+            (((x - x.mean()) / spread) ** 3).mean(),
+        ]
     return np.array(figures)
 
 

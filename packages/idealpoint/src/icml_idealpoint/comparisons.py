@@ -1,4 +1,5 @@
-"""Answers of people: which of two items wins, who said so, how sure, or a draw; and grades turned into such."""
+"""Answers of people: which of two items wins, who said so, how sure, or a draw; and grades turned into
+such."""
 
 from __future__ import annotations
 
@@ -48,9 +49,7 @@ class Comparisons:
         return Comparisons(*(part[which] for part in parts))
 
 
-def as_comparisons(
-    pairs: Any, n_items: int, *, weights: Any = None, outcomes: Any = None
-) -> Comparisons:
+def as_comparisons(pairs: Any, n_items: int, *, weights: Any = None, outcomes: Any = None) -> Comparisons:
     """Check answers and bring them into arrays.
 
     Args:
@@ -61,8 +60,8 @@ def as_comparisons(
 
     Raises:
         TypeError: numbers of items that are no integers.
-        ValueError: wrong shapes, items out of range, an item compared with itself, fewer than two items compared,
-            weights that are not positive, or other outcomes.
+        ValueError: wrong shapes, items out of range, an item compared with itself, fewer than two items
+            compared, weights that are not positive, or other outcomes.
 
     Example:
         >>> as_comparisons([[0, 1], [2, 1]], 3).winner
@@ -80,7 +79,11 @@ def as_comparisons(
     if len(table) == 0:
         raise ValueError("there are no comparisons; at least two items must have been compared")
     if not np.issubdtype(table.dtype, np.integer):
-        if not (np.issubdtype(table.dtype, np.floating) and np.isfinite(table).all() and (table == np.rint(table)).all()):
+        if not (
+            np.issubdtype(table.dtype, np.floating)
+            and np.isfinite(table).all()
+            and (table == np.rint(table)).all()
+        ):
             raise TypeError(f"pairs have dtype {table.dtype}; expected numbers of items, which are integers")
         table = table.astype(np.int64)
     table = table.astype(np.int64)
@@ -130,7 +133,8 @@ def from_grades(grades: Any, annotators: Any = None, items: Any = None) -> Compa
     item = np.arange(len(grade)) if items is None else np.asarray(items)
     if grade.ndim != 1 or who.shape != grade.shape or item.shape != grade.shape:
         raise ValueError(
-            f"grades, annotators and items have shapes {list(grade.shape)}, {list(who.shape)}, {list(item.shape)}; "
+            f"grades, annotators and items have shapes {list(grade.shape)}, {list(who.shape)}, "
+            f"{list(item.shape)}; "
             "expected one number of each a grade"
         )
     if np.isnan(grade).any():
@@ -160,12 +164,14 @@ def components(answers: Comparisons, n_items: int) -> list[list[int]]:
 
 
 def warn_if_disconnected(answers: Comparisons, n_items: int) -> None:
-    """Warn where groups of items were never compared with each other: only their features tie them together."""
+    """Warn where groups of items were never compared with each other: only their features tie them
+    together."""
     groups = components(answers, n_items)
     if len(groups) > 1:
         shown = "; ".join(str(group[:8])[:-1] + (", …]" if len(group) > 8 else "]") for group in groups[:4])
         warnings.warn(
-            f"the comparisons fall into {len(groups)} groups without a link ({shown}); the order across groups "
+            f"the comparisons fall into {len(groups)} groups without a link ({shown}); the order across "
+            "groups "
             "rests on the series alone",
             UserWarning,
             stacklevel=3,
@@ -180,8 +186,8 @@ def read_comparisons(path: Path, names: Mapping[str, int] | None = None) -> Comp
         names: the number of each item's name; without it the file holds numbers.
 
     Raises:
-        ValueError: a missing column, an unknown name, a number that cannot be read (with its line), a file that is too
-            large or no text.
+        ValueError: a missing column, an unknown name, a number that cannot be read (with its line), a file
+            that is too large or no text.
     """
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path} has more than {MAX_BYTES} bytes")
@@ -192,7 +198,9 @@ def read_comparisons(path: Path, names: Mapping[str, int] | None = None) -> Comp
         with path.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream)
             if not {"winner", "loser"} <= set(reader.fieldnames or ()):
-                raise ValueError(f"{path} has the columns {reader.fieldnames}; expected winner,loser[,annotator]")
+                raise ValueError(
+                    f"{path} has the columns {reader.fieldnames}; expected winner,loser[,annotator]"
+                )
             for line in reader:
                 where = f"{path}, line {reader.line_num}"
                 rows.append((_item(line["winner"], names, where), _item(line["loser"], names, where)))
@@ -212,7 +220,9 @@ def _item(text: str | None, names: Mapping[str, int] | None, where: str) -> int:
     key = (text or "").strip()
     if names is not None:
         if key not in names:
-            raise ValueError(f"{where}: no series is called {key!r}; there are {', '.join(list(names)[:6])}, …")
+            raise ValueError(
+                f"{where}: no series is called {key!r}; there are {', '.join(list(names)[:6])}, …"
+            )
         return names[key]
     if not key.isdecimal() or len(key) > 9:
         raise ValueError(f"{where}: {key!r} is no number of an item")

@@ -1,12 +1,13 @@
 """DTW and TWED: of two series, of every pair, and smooth with gradients.
 
     DTW    R[i,j] = c(x_i, y_j) + min( R[i-1,j-1], R[i-1,j], R[i,j-1] )
-    TWED   R[i,j] = min( R[i-1,j-1] + |x_i - y_j| + |x_{i-1} - y_{j-1}| + nu (|t_i - s_j| + |t_{i-1} - s_{j-1}|),
+    TWED   R[i,j] = min( R[i-1,j-1] + |x_i - y_j| + |x_{i-1} - y_{j-1}| + nu (|t_i - s_j| + |t_{i-1} -
+    s_{j-1}|),
                          R[i-1,j] + |x_i - x_{i-1}| + nu (t_i - t_{i-1}) + lam,
                          R[i,j-1] + |y_j - y_{j-1}| + nu (s_j - s_{j-1}) + lam )
 
-(P.-F. Marteau, IEEE TPAMI 31 (2009) 306-318, with the infinite border of its reference implementation.) The smooth
-ones replace min by -gamma log sum exp(-a / gamma). The loops are those of icml-kernels.
+(P.-F. Marteau, IEEE TPAMI 31 (2009) 306-318, with the infinite border of its reference implementation.) The
+smooth ones replace min by -gamma log sum exp(-a / gamma). The loops are those of icml-kernels.
 """
 
 from __future__ import annotations
@@ -193,7 +194,8 @@ def soft_twed(
 
     Args:
         x, y: series, padded at the end; a batch of one serves all pairs.
-        gamma: temperature. The value lies below TWED by at most gamma log D(n - 1, m - 1), D the Delannoy number.
+        gamma: temperature. The value lies below TWED by at most gamma log D(n - 1, m - 1), D the Delannoy
+            number.
         nu, lam: stiffness and cost of a deletion.
         lengths_x, lengths_y: points of each series.
         times_x, times_y: increasing and above 0.
@@ -269,7 +271,9 @@ class ElasticLoss(torch.nn.Module):
         ValueError: an unknown metric.
     """
 
-    def __init__(self, metric: Metric = "twed", gamma: float = 0.1, divergence: bool = False, **options: Any) -> None:
+    def __init__(
+        self, metric: Metric = "twed", gamma: float = 0.1, divergence: bool = False, **options: Any
+    ) -> None:
         super().__init__()
         if metric not in ("twed", "dtw"):
             raise ValueError(f"metric={metric!r} is neither 'twed' nor 'dtw'")
@@ -299,7 +303,8 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def largest_bias(n: int, m: int, gamma: float) -> float:
-    """gamma log D(n - 1, m - 1), by which a soft distance lies below the hard one at most; D is Delannoy's number."""
+    """gamma log D(n - 1, m - 1), by which a soft distance lies below the hard one at most; D is Delannoy's
+    number."""
     from icml_kernels.series.recurrence import delannoy
 
     return gamma * math.log(delannoy(n - 1, m - 1))

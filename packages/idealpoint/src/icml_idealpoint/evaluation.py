@@ -45,7 +45,7 @@ def ndcg(scores: Any, truth: Any) -> float:
     discount = 1 / np.log2(np.arange(2, len(a) + 2))
     # Items of equal score share the mean of their gains.
     order = np.argsort(-a, kind="stable")
-    values, place, counts = np.unique(-a, return_inverse=True, return_counts=True)
+    _, place, counts = np.unique(-a, return_inverse=True, return_counts=True)
     mean = np.bincount(place, weights=gain) / counts
     ideal = float(np.sort(gain)[::-1] @ discount)
     return float(mean[place][order] @ discount) / ideal if ideal > 0 else 1.0
@@ -75,7 +75,8 @@ def calibration_error(scores: Any, pairs: Any, bins: int = 10) -> float:
 
 
 def annotator_agreement(scores: Any, pairs: Any) -> Float[np.ndarray, " annotators"]:
-    """Of each annotator, the weighted share of answers that agree with the scores; NaN for one who gave none."""
+    """Of each annotator, the weighted share of answers that agree with the scores; NaN for one who gave
+    none."""
     values = np.asarray(scores, dtype=np.float64)
     answers = as_comparisons(pairs, len(values))
     found = np.full(answers.n_annotators, np.nan)
@@ -119,7 +120,9 @@ class RankingMetrics:
 def _same(scores: Any, truth: Any) -> tuple[np.ndarray, np.ndarray]:
     a, b = np.asarray(scores, dtype=np.float64), np.asarray(truth, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
-        raise ValueError(f"scores and truth have shapes {list(a.shape)} and {list(b.shape)}; expected the same items")
+        raise ValueError(
+            f"scores and truth have shapes {list(a.shape)} and {list(b.shape)}; expected the same items"
+        )
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise ValueError("scores and truth must be finite")
     return a, b

@@ -2,7 +2,8 @@
 
     score(x) = -D(x, u) / s        P(i beats j) = sigmoid( score(x_i) - score(x_j) )
 
-An annotator flips an answer with probability eps, so that an answer has probability (1 - 2 eps) P + eps. Distances
+An annotator flips an answer with probability eps, so that an answer has probability (1 - 2 eps) P + eps.
+Distances
 are needed once an item and not once a comparison: a step costs as many dynamic programmes as there are items.
 """
 
@@ -110,7 +111,9 @@ def answer_loss(
     Raises:
         ValueError: an unknown likelihood.
     """
-    winner, loser = (torch.from_numpy(index).to(distances.device) for index in (answers.winner, answers.loser))
+    winner, loser = (
+        torch.from_numpy(index).to(distances.device) for index in (answers.winner, answers.loser)
+    )
     apart = distances[..., loser] - distances[..., winner]
     z = (apart if sign == "nearest" else -apart) / scale[..., None]
     outcome = torch.from_numpy(answers.outcome).to(z)
@@ -189,7 +192,8 @@ class TimeWarpIdealPoint(torch.nn.Module):
     def forward(
         self, x: Float[Tensor, "batch points channels"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, " batch"]:
-        """The score of every series; differentiable by the ideal series alone unless ``x`` wants gradients."""
+        """The score of every series; differentiable by the ideal series alone unless ``x`` wants
+        gradients."""
         if lengths is None:
             lengths = torch.full((x.shape[0],), x.shape[1])
         near = self.distance(SeriesSet(x, lengths), self.ideal[None], self.gamma)[0]

@@ -39,12 +39,14 @@ def rank(
 ) -> dict[str, Any]:
     """Rank time series from pairwise comparisons, and score new ones.
 
-    Writes ranking.csv (rank, item, score, low, high: a 90 % interval), ideal.csv (the ideal series), annotators.csv,
-    metrics.jsonl, new.csv with --new, and the pictures ranking.png and ideal.png.
+    Writes ranking.csv (rank, item, score, low, high: a 90 % interval), ideal.csv (the ideal series),
+    annotators.csv, metrics.jsonl, new.csv with --new, and the pictures ranking.png and ideal.png.
 
     Args:
-        series: folder of CSV files (rows are points, columns channels; a column time), .npz, .npy, .ts or .csv.
-        pairs: CSV with the columns winner, loser, and annotator, weight, outcome (0.5 for a draw) where there are.
+        series: folder of CSV files (rows are points, columns channels; a column time), .npz, .npy, .ts or
+            .csv.
+        pairs: CSV with the columns winner, loser, and annotator, weight, outcome (0.5 for a draw) where there
+            are.
         new: series to score, in the same form.
         metric: distance from the ideal series.
         nu: stiffness of TWED, in standard deviations of the data per unit of time.
@@ -87,7 +89,9 @@ def rank(
         ranker.bootstrap(resamples)
     _write_ranking(run, ranker, items)
     if more is not None and extra is not None:
-        _write(run, "new.csv", ("item", "score"), zip(more.names, ranker.predict(extra).tolist(), strict=True))
+        _write(
+            run, "new.csv", ("item", "score"), zip(more.names, ranker.predict(extra).tolist(), strict=True)
+        )
     reliability = ranker.reliability_.tolist()
     _write(run, "annotators.csv", ("annotator", "reliability"), enumerate(reliability))
     if picture:
@@ -117,10 +121,10 @@ def ask(
 ) -> dict[str, Any]:
     """Propose the pairs whose answers say most, take the answers, and rank.
 
-    All answers so far are kept in answers.csv of the run, and --resume goes on from them. Answers come from a CSV file
-    (winner,loser[,annotator]), or on a terminal one by one: 1 or 2 for the winner, = for a draw, empty to stop. Where
-    there is neither, the proposals are written to questions.csv; put the winners into a file and resume with
-    --answers.
+    All answers so far are kept in answers.csv of the run, and --resume goes on from them. Answers come from a
+    CSV file (winner,loser[,annotator]), or on a terminal one by one: 1 or 2 for the winner, = for a draw,
+    empty to stop. Where there is neither, the proposals are written to questions.csv; put the winners into a
+    file and resume with --answers.
 
     Args:
         series: as for idealpoint.rank.
@@ -147,7 +151,12 @@ def ask(
     proposals: list[tuple[int, int]] = []
     for _ in range(batches):
         proposals = _proposals(run, ranker, given, rows, items, questions, steps)
-        _write(run, "questions.csv", ("first", "second"), [(items.names[a], items.names[b]) for a, b in proposals])
+        _write(
+            run,
+            "questions.csv",
+            ("first", "second"),
+            [(items.names[a], items.names[b]) for a, b in proposals],
+        )
         if not sys.stdin.isatty():
             break
         replies = _replies(proposals, items.names)
@@ -214,7 +223,12 @@ def distances(
                 pairwise(rows[part], columns, metric, **options, n_jobs=jobs, out=out[part])
                 bar.advance(1)
         out.flush()
-    _write(run, "names.csv", ("side", "name"), [("row", n) for n in left.names] + [("column", n) for n in right.names])
+    _write(
+        run,
+        "names.csv",
+        ("side", "name"),
+        [("row", n) for n in left.names] + [("column", n) for n in right.names],
+    )
     return {"rows": len(left.names), "columns": len(right.names), "largest": float(out.max())}
 
 

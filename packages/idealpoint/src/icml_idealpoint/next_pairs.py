@@ -14,10 +14,11 @@ _NEIGHBOURS = 64
 def propose(
     scores: Float[np.ndarray, " items"], seen: Any, k: int, *, max_repeat: int = 2
 ) -> Int[np.ndarray, "k 2"]:
-    """The k pairs with the largest p (1 - p), p = sigmoid of the difference in score: where an answer says most.
+    """The k pairs with the largest p (1 - p), p = sigmoid of the difference in score: where an answer says
+    most.
 
-    A pair that was asked comes after all that were not, and the fewer times the sooner. An item that was compared
-    less counts for more, and none occurs more than ``max_repeat`` times while others are left.
+    A pair that was asked comes after all that were not, and the fewer times the sooner. An item that was
+    compared less counts for more, and none occurs more than ``max_repeat`` times while others are left.
 
     Args:
         scores: of the items.

@@ -1,7 +1,8 @@
-"""Fitting ideal points: many starts in one batch, an annealed soft minimum, and a polish by hard subgradients.
+"""Fitting ideal points: many starts in one batch, an annealed soft minimum, and a polish by hard
+subgradients.
 
-Starts are rows of one batch: the i-th ideal series, scale and flip rates never meet another start's. Units are those
-of standardised data.
+Starts are rows of one batch: the i-th ideal series, scale and flip rates never meet another start's. Units
+are those of standardised data.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ def anneal(
     learning_rate: float = LEARNING_RATE,
     report: Report | None = None,
 ) -> Fit:
-    """Adam on all starts while the soft minimum hardens; the best parameters at the last temperature are kept."""
+    """Adam on all starts while the soft minimum hardens; the best parameters at the last temperature are
+    kept."""
     ideal = ideal.clone().requires_grad_()
     if log_scale is None:
         log_scale = first_scale(objective, ideal.detach(), gamma[0]).log()
@@ -138,11 +140,18 @@ def anneal(
     log_scale = log_scale.clone().requires_grad_()
     rates = objective.answers.n_annotators if objective.noise == "per_annotator" else 1
     if logits is None:
-        logits = torch.full((ideal.shape[0], rates), flip_logit(FIRST_FLIP), dtype=ideal.dtype, device=ideal.device)
+        logits = torch.full(
+            (ideal.shape[0], rates), flip_logit(FIRST_FLIP), dtype=ideal.dtype, device=ideal.device
+        )
     logits = logits.clone().requires_grad_()
     leaves = [ideal, log_scale, logits] if objective.noise else [ideal, log_scale]
     adam = torch.optim.Adam(leaves, lr=learning_rate)
-    best = Fit(*(t.detach().clone() for t in (ideal, log_scale, logits)), *(torch.full_like(log_scale, torch.inf),) * 2, [], 0)
+    best = Fit(
+        *(t.detach().clone() for t in (ideal, log_scale, logits)),
+        *(torch.full_like(log_scale, torch.inf),) * 2,
+        [],
+        0,
+    )
     best.loss, best.grad_norm = best.loss.detach(), best.grad_norm.detach().clone()
     for step in range(steps + 1):
         now = temperature(step, steps, gamma)
@@ -174,7 +183,10 @@ def anneal(
 def polish(objective: Objective, fit: Fit, *, steps: int, step_size: float = 0.1) -> Fit:
     """Subgradient steps c / sqrt(k) on the hard distance, best iterate kept; the scale and rates stay."""
     hard = Objective(
-        **{**vars(objective), "distance": Distance(**{**vars(objective.distance), "metric": _hard(objective)})}
+        **{
+            **vars(objective),
+            "distance": Distance(**{**vars(objective.distance), "metric": _hard(objective)}),
+        }
     )
     ideal = fit.ideal.clone()
     best, best_loss = ideal.clone(), None

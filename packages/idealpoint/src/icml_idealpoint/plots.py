@@ -1,4 +1,5 @@
-"""Pictures of a fitted ranking: the ideal series with the items aligned to it, and the ranking with intervals."""
+"""Pictures of a fitted ranking: the ideal series with the items aligned to it, and the ranking with
+intervals."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ def ideal_series(ranker: IdealPointRanker, X: Any, path: Path, *, shown: int = 5
     order = ranker.rank(items)
     figure = Figure(figsize=(7, 2.6 * ideal.shape[1] + 0.4), layout="constrained")
     for channel, axes in enumerate(figure.subplots(ideal.shape[1], 1, squeeze=False)[:, 0]):
-        for group, colour, name in ((order[:shown], "tab:blue", "best"), (order[-shown:], "tab:orange", "worst")):
+        for group, colour, name in (
+            (order[:shown], "tab:blue", "best"),
+            (order[-shown:], "tab:orange", "worst"),
+        ):
             for k, item in enumerate(group.tolist()):
                 place, value = _warped(ranker, items.points(item).double().numpy(), channel)
                 axes.plot(place, value, color=colour, alpha=0.5, lw=0.9, label=name if k == 0 else None)

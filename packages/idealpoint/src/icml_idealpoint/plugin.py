@@ -16,7 +16,7 @@ def icml_models():
         Component(
             "idealpoint.model",
             f"{PACKAGE}.ideal_point:TimeWarpIdealPoint",
-            summary="scores of series by their elastic distance from a learned ideal series, as a torch module",
+            summary="scores of series by their distance from a learned ideal series, as a torch module",
             implements=("Module",),
             example=f"{PACKAGE}.examples:model",
         )

@@ -19,7 +19,9 @@ from icml_idealpoint.next_pairs import propose
 from icml_idealpoint.optimization import Fit, Objective, Report, anneal, polish
 from icml_idealpoint.series import Gaps, Layout, SeriesSet, as_series
 
-STATIONARY = 1e-2  # norm of the loss' gradient by the standardised ideal series below which a fit has converged
+STATIONARY = (
+    1e-2  # norm of the loss' gradient by the standardised ideal series below which a fit has converged
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class IdealPointResult:
     model: IdealPointRanker
 
     def verify(self, problem: Any) -> None:
-        """Check the scores against the ideal series, and that they explain the answers no worse than coin flips.
+        """Check the scores against the ideal series, and that they explain the answers no worse than coin
+        flips.
 
         Args:
             problem: (series, pairs) as the ranker got them.
@@ -50,7 +53,9 @@ class IdealPointResult:
         """
         series, pairs = problem[0], problem[1]
         expected = self.model.predict(series)
-        if self.scores.shape != expected.shape or not np.allclose(self.scores, expected, rtol=1e-6, atol=1e-8):
+        if self.scores.shape != expected.shape or not np.allclose(
+            self.scores, expected, rtol=1e-6, atol=1e-8
+        ):
             raise ValueError("the scores are not those of the ideal series")
         answers = as_comparisons(pairs, len(self.scores))
         p = self.model.predict_proba_pairs(series, np.stack([answers.winner, answers.loser], axis=1))
@@ -62,8 +67,8 @@ class IdealPointResult:
 class IdealPointRanker(BaseEstimator):
     """Learn an ideal series from comparisons; score any series by its elastic distance from it.
 
-    Data are standardised (one mean and deviation for each channel), so that ``nu``, ``lam`` and temperatures are in
-    units of a standard deviation.
+    Data are standardised (one mean and deviation for each channel), so that ``nu``, ``lam`` and temperatures
+    are in units of a standard deviation.
 
     Args:
         metric: ``"soft_twed"``, ``"soft_dtw"``, ``"twed"``, ``"dtw"`` (trained by subgradients), or
@@ -73,8 +78,8 @@ class IdealPointRanker(BaseEstimator):
         length: points of the ideal series; the median length by default.
         noise: flip rates ``"per_annotator"``, one ``"shared"`` by all, or None.
         likelihood: ``"logistic"``, ``"probit"`` or ``"hinge"``.
-        sign: ``"nearest"``: winners are near to the ideal series; ``"farthest"``: far from it, as from a healthy
-            prototype.
+        sign: ``"nearest"``: winners are near to the ideal series; ``"farthest"``: far from it, as from a
+            healthy prototype.
         rough, large: weights of the ideal series' mean squared step, and of its mean square.
         n_starts: the best item by Borda count, the mean of the top tenth, then random items.
         max_iter: steps of Adam.
@@ -106,9 +111,9 @@ class IdealPointRanker(BaseEstimator):
         self,
         metric: IdealMetric = "soft_twed",
         *,
-        nu: float = 0.01,
-        lam: float = 1.0,
-        gamma: tuple[float, float] = (1.0, 0.05),
+        nu: float = 0.003,
+        lam: float = 0.1,
+        gamma: tuple[float, float] = (1.0, 0.3),
         length: int | None = None,
         noise: str | None = "per_annotator",
         likelihood: Likelihood = "logistic",
@@ -173,7 +178,9 @@ class IdealPointRanker(BaseEstimator):
         """
         self._check_options()
         kind = {"float32": torch.float32, "float64": torch.float64}[self.dtype]
-        raw = as_series(X, layout=self.layout, times=times, nan=self.nan, dtype=kind).to(device_of(self.device))
+        raw = as_series(X, layout=self.layout, times=times, nan=self.nan, dtype=kind).to(
+            device_of(self.device)
+        )
         if (pairs is None) == (y is None):
             raise ValueError("give either pairs, or grades as y")
         answers = (
@@ -188,10 +195,10 @@ class IdealPointRanker(BaseEstimator):
         spread = torch.nanmean((points - self._center) ** 2, dim=0).sqrt()
         self._spread = torch.where(spread > 1e-12, spread, torch.ones_like(spread))
         items = self._standard(raw)
-        self._generator = (
-            self.random_state
+        self._seed = (
+            self.random_state.initial_seed()
             if isinstance(self.random_state, torch.Generator)
-            else torch.Generator().manual_seed(int(self.random_state))
+            else int(self.random_state)
         )
         self._objective = Objective(
             items,
@@ -212,6 +219,10 @@ class IdealPointRanker(BaseEstimator):
         self.scores_ = self._scores(items)
         return self
 
+    def _generator(self, purpose: int) -> torch.Generator:
+        """Random numbers of one purpose: what is drawn for one changes nothing of another."""
+        return torch.Generator().manual_seed(2 * self._seed + purpose)
+
     def _check_options(self) -> None:
         Distance(self.metric)
         for name in ("nu", "lam", "rough", "large"):
@@ -219,7 +230,9 @@ class IdealPointRanker(BaseEstimator):
             if not (np.isfinite(value) and value >= 0):
                 raise ValueError(f"{name}={value} must be finite and at least 0")
         if len(self.gamma) != 2 or not all(np.isfinite(g) and g > 0 for g in self.gamma):
-            raise ValueError(f"gamma={self.gamma!r}; expected the first and the last temperature, both positive")
+            raise ValueError(
+                f"gamma={self.gamma!r}; expected the first and the last temperature, both positive"
+            )
         for name, least in (("n_starts", 1), ("max_iter", 1), ("polish_iter", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
@@ -255,17 +268,23 @@ class IdealPointRanker(BaseEstimator):
             np.add.at(won, index, sign * gain)
             np.add.at(seen, index, answers.weight)
         borda = np.where(seen > 0, won / (seen + 2), -np.inf)
-        order = np.argsort(-borda if self.sign == "nearest" else np.where(np.isinf(borda), np.inf, borda), kind="stable")
+        order = np.argsort(
+            -borda if self.sign == "nearest" else np.where(np.isinf(borda), np.inf, borda), kind="stable"
+        )
         known = [k for k in order.tolist() if np.isfinite(borda[k])]
         top = known[: max(2, len(known) // 10)]
         chosen = [sample[known[0]], sample[top].mean(0)]
-        picks = torch.randint(len(known), (max(0, self.n_starts - 2),), generator=self._generator)
+        picks = torch.randint(len(known), (max(0, self.n_starts - 2),), generator=self._generator(0))
         chosen += [sample[known[k]] for k in picks.tolist()]
         return torch.from_numpy(np.stack(chosen[: self.n_starts])).to(items.values)
 
     def _keep(self, fit: Fit, answers: Comparisons) -> None:
         k = int(fit.loss.argmin())
-        self._ideal, self._log_scale, self._logits = fit.ideal[k : k + 1], fit.log_scale[k : k + 1], fit.logits[k : k + 1]
+        self._ideal, self._log_scale, self._logits = (
+            fit.ideal[k : k + 1],
+            fit.log_scale[k : k + 1],
+            fit.logits[k : k + 1],
+        )
         self.ideal_point_ = (self._ideal[0] * self._spread + self._center).cpu().numpy()
         self.scale_ = float(self._log_scale.exp())
         flips = self._objective.flips(self._logits)
@@ -278,7 +297,8 @@ class IdealPointRanker(BaseEstimator):
         if len(rates) and self.noise is not None and float(rates.max()) > 0.98 * FLIP_CAP:
             worst = [int(a) for a in np.flatnonzero(rates > 0.98 * FLIP_CAP)[:8]]
             warnings.warn(
-                f"the answers of annotators {worst} contradict any ranking: their flip rate has reached {FLIP_CAP}; "
+                f"the answers of annotators {worst} contradict any ranking: their flip rate has reached "
+                f"{FLIP_CAP}; "
                 "check what they were asked",
                 UserWarning,
                 stacklevel=3,
@@ -308,7 +328,9 @@ class IdealPointRanker(BaseEstimator):
         check_is_fitted(self, "ideal_point_")
         raw = as_series(X, layout=self.layout, times=times, nan=self.nan, dtype=self._ideal.dtype)
         if raw.channels != self.n_features_in_:
-            raise ValueError(f"X has {raw.channels} channels, but the ranker was fitted with {self.n_features_in_}")
+            raise ValueError(
+                f"X has {raw.channels} channels, but the ranker was fitted with {self.n_features_in_}"
+            )
         return self._standard(raw.to(self._ideal.device))
 
     def rank(self, X: Any, *, times: Any = None) -> Int[np.ndarray, " items"]:
@@ -340,23 +362,26 @@ class IdealPointRanker(BaseEstimator):
         return IdealPointResult(self.scores_, self.ideal_point_, self.scale_, self.history_, self)
 
     def bootstrap(self, n_resamples: int = 60, *, level: float = 0.9, max_iter: int = 40) -> IdealPointRanker:
-        """Intervals of the scores: comparisons are drawn anew within annotators, and the fit goes on from its end.
+        """Intervals of the scores: comparisons are drawn anew within annotators, and the fit goes on from its
+        end.
 
-        Scores are centred at their mean first, since only differences mean something. Items that nobody compared get
-        the interval that their series implies.
+        Scores are centred at their mean first, since only differences mean something. Items that nobody
+        compared get the interval that their series implies.
 
         Raises:
             ValueError: fewer than two resamples, or a level outside 0 to 1.
         """
         if n_resamples < 2 or not 0 < level < 1:
-            raise ValueError(f"n_resamples={n_resamples} must be at least 2 and level={level} between 0 and 1")
-        answers = self._objective.answers
+            raise ValueError(
+                f"n_resamples={n_resamples} must be at least 2 and level={level} between 0 and 1"
+            )
+        answers, generator = self._objective.answers, self._generator(1)
         counts = np.zeros((n_resamples, len(answers)))
         for person in range(answers.n_annotators):
             mine = np.flatnonzero(answers.annotator == person)
             if len(mine) == 0:
                 continue
-            draws = torch.randint(len(mine), (n_resamples, len(mine)), generator=self._generator).numpy()
+            draws = torch.randint(len(mine), (n_resamples, len(mine)), generator=generator).numpy()
             for k in range(n_resamples):
                 counts[k, mine] = np.bincount(draws[k], minlength=len(mine))
         weight = torch.from_numpy(counts * answers.weight).to(self._ideal)
@@ -394,5 +419,7 @@ class IdealPointRanker(BaseEstimator):
         scores = self.scores_ if X is None else self.predict(X)
         if seen is None:
             answers = self._objective.answers
-            seen = np.stack([answers.winner, answers.loser], axis=1) if X is None else np.zeros((0, 2), np.int64)
+            seen = (
+                np.stack([answers.winner, answers.loser], axis=1) if X is None else np.zeros((0, 2), np.int64)
+            )
         return propose(scores, np.asarray(seen)[:, :2], k, max_repeat=max_repeat)

@@ -1,4 +1,5 @@
-"""Series in the forms in which people have them: arrays, lists of unequal length, with gaps, in either layout."""
+"""Series in the forms in which people have them: arrays, lists of unequal length, with gaps, in either
+layout."""
 
 from __future__ import annotations
 
@@ -71,19 +72,19 @@ def as_series(
     """Bring series into one padded tensor.
 
     Args:
-        X: [series, points], [series, points, channels] (``layout="nct"``: [series, channels, points], as aeon has
-            them), or a list of arrays [points] or [points, channels] of unequal length.
+        X: [series, points], [series, points, channels] (``layout="nct"``: [series, channels, points], as aeon
+            has them), or a list of arrays [points] or [points, channels] of unequal length.
         layout: order of the last two dimensions.
         times: of the same form without channels; increasing and above 0.
-        nan: ``"raise"``, ``"drop"`` (points with NaN are left out, the others keep their times), or ``"mask"``
-            (missing channels are left out of norms).
+        nan: ``"raise"``, ``"drop"`` (points with NaN are left out, the others keep their times), or
+            ``"mask"`` (missing channels are left out of norms).
         dtype: torch.float32 or torch.float64.
         name: how messages call it.
 
     Raises:
         TypeError: not numbers.
-        ValueError: NaN (naming series and position), infinity, empty series, channels that differ, times that do not
-            fit or do not increase, an unknown layout or treatment of NaN.
+        ValueError: NaN (naming series and position), infinity, empty series, channels that differ, times that
+            do not fit or do not increase, an unknown layout or treatment of NaN.
 
     Example:
         >>> as_series([[1.0, 2.0, 3.0], [4.0, 5.0]]).lengths
@@ -113,7 +114,8 @@ def as_series(
         if nan == "raise":
             place = int(missing.any(1).argmax())
             raise ValueError(
-                f"{name} has NaN in series {k} at position {place}; nan='drop' leaves such points out, nan='mask' "
+                f"{name} has NaN in series {k} at position {place}; nan='drop' leaves such points out, "
+                "nan='mask' "
                 "leaves missing channels out of distances"
             )
         gone = missing.any(1) if nan == "drop" else missing.all(1)
@@ -132,7 +134,8 @@ def _rows(X: Any, name: str) -> Sequence[Any]:
     if isinstance(X, np.ndarray) and X.dtype != object:
         if X.ndim not in (2, 3):
             raise ValueError(
-                f"{name} has shape {list(X.shape)}; expected [series, points] or [series, points, channels], or a "
+                f"{name} has shape {list(X.shape)}; expected [series, points] or [series, points, channels], "
+                "or a "
                 "list of series"
             )
         return list(X)
@@ -167,7 +170,9 @@ def _moments(times: Any, rows: list[np.ndarray], name: str) -> list[np.ndarray] 
     for k, (row, moment) in enumerate(zip(rows, given, strict=True)):
         moment = np.asarray(moment, dtype=np.float64)
         if moment.shape != (len(row),):
-            raise ValueError(f"times of series {k} of {name} have shape {list(moment.shape)}; expected [{len(row)}]")
+            raise ValueError(
+                f"times of series {k} of {name} have shape {list(moment.shape)}; expected [{len(row)}]"
+            )
         if not (np.isfinite(moment).all() and moment[0] > 0 and (np.diff(moment) > 0).all()):
             raise ValueError(f"times of series {k} of {name} must increase, begin above 0 and be finite")
         found.append(moment)

@@ -1,4 +1,5 @@
-"""Read series that people have in files: a folder of CSV files, an NPZ or NPY file, a ``.ts`` file. Files are not trusted."""
+"""Read series that people have in files: a folder of CSV files, an NPZ or NPY file, a ``.ts`` file. Files are
+not trusted."""
 
 from __future__ import annotations
 
@@ -37,10 +38,11 @@ class NamedSeries:
 
 
 def read_series(path: Path) -> NamedSeries:
-    """Read a folder of CSV files (rows are points, columns channels; a column ``time`` gives times), or one file.
+    """Read a folder of CSV files (rows are points, columns channels; a column ``time`` gives times), or one
+    file.
 
-    NPZ: one array a series; NPY: [series, points] or [series, points, channels]; ``.ts``: as aeon has them; one CSV:
-    a series a row. Arrays of Python objects are refused and nothing is unpickled.
+    NPZ: one array a series; NPY: [series, points] or [series, points, channels]; ``.ts``: as aeon has them;
+    one CSV: a series a row. Arrays of Python objects are refused and nothing is unpickled.
 
     Raises:
         FileNotFoundError: nothing is there.
@@ -66,7 +68,9 @@ def read_series(path: Path) -> NamedSeries:
         return NamedSeries([str(k) for k in range(len(series))], series, None)
     if kind == ".csv":
         rows = _table(path)[1]
-        return NamedSeries([str(k) for k in range(len(rows))], [_points(row, str(path)) for row in rows], None)
+        return NamedSeries(
+            [str(k) for k in range(len(rows))], [_points(row, str(path)) for row in rows], None
+        )
     raise ValueError(f"{path} is none of a folder of CSV files, .npz, .npy, .ts, .csv")
 
 

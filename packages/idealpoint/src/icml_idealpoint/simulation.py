@@ -17,7 +17,8 @@ class Bumps:
     """Series of three bumps; the depth of the middle one is the severity, and the less severe item wins.
 
     a ~ U(0, 1);  w(t) = clip(t + W N sin(pi t) + W/2 N' sin(2 pi t), 0, 1);
-    x(t) = 3 [ exp(-((w - .3) / .05)^2) - 1.2 a exp(-((w - .6) / .05)^2) + .3 exp(-((w - .8) / .06)^2) ] + .15 noise
+    x(t) = 3 [ exp(-((w - .3) / .05)^2) - 1.2 a exp(-((w - .6) / .05)^2) + .3 exp(-((w - .8) / .06)^2) ] + .15
+    noise
 
     Attributes:
         points: of each series.
@@ -35,7 +36,9 @@ class Bumps:
         for _ in range(n):
             a = rng.random()
             big, small = rng.normal(size=2)
-            w = np.clip(t + self.warp * big * np.sin(np.pi * t) + self.warp / 2 * small * np.sin(2 * np.pi * t), 0, 1)
+            w = np.clip(
+                t + self.warp * big * np.sin(np.pi * t) + self.warp / 2 * small * np.sin(2 * np.pi * t), 0, 1
+            )
             bumps = np.exp(-(((w - 0.3) / 0.05) ** 2)) - 1.2 * a * np.exp(-(((w - 0.6) / 0.05) ** 2))
             bumps += 0.3 * np.exp(-(((w - 0.8) / 0.06) ** 2))
             found.append((3 * bumps + 0.15 * rng.normal(size=self.points), float(a)))
@@ -52,8 +55,8 @@ def compare(
 ) -> Int[np.ndarray, "answers 2"]:
     """Random pairs, winner first.
 
-    The item of higher quality wins; answers are flipped with probability ``flip``. With ``scale`` > 0 the winner is
-    drawn from the logistic model P = sigmoid(difference / scale) before that.
+    The item of higher quality wins; answers are flipped with probability ``flip``. With ``scale`` > 0 the
+    winner is drawn from the logistic model P = sigmoid(difference / scale) before that.
 
     Raises:
         ValueError: fewer than two items, or a flip rate outside 0 to 1.
@@ -98,7 +101,9 @@ class Annotators:
         cuts = np.sort(np.array([1 / 3, 2 / 3]) + shift, axis=1)[who]
         return item, (seen[:, None] > cuts).sum(1), who
 
-    def pairs(self, quality: Float[np.ndarray, " items"], answers: int, *, seed: int) -> Int[np.ndarray, "answers 3"]:
+    def pairs(
+        self, quality: Float[np.ndarray, " items"], answers: int, *, seed: int
+    ) -> Int[np.ndarray, "answers 3"]:
         """Comparisons with the same noise on each of the two looks, whose difference is what counts."""
         rng = np.random.default_rng(seed)
         first = rng.integers(len(quality), size=answers)
@@ -109,8 +114,11 @@ class Annotators:
         return np.stack([np.where(wins, first, second), np.where(wins, second, first), who], axis=1)
 
 
-def aeon_series(name: str, part: str = "TRAIN") -> tuple[list[Float[np.ndarray, "points channels"]], list[str]]:
-    """Series that ship with aeon, and their labels: GunPoint, ItalyPowerDemand, BasicMotions, JapaneseVowels, …
+def aeon_series(
+    name: str, part: str = "TRAIN"
+) -> tuple[list[Float[np.ndarray, "points channels"]], list[str]]:
+    """Series that ship with aeon, and their labels: GunPoint, ItalyPowerDemand, BasicMotions, JapaneseVowels,
+    …
 
     aeon's files are read; it is never imported.
 

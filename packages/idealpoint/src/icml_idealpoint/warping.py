@@ -26,8 +26,8 @@ def alignment(
 ) -> Alignment:
     """Align x [points] or [points, channels] with u.
 
-    The result has the ``path`` as cells (i, j) counted from 0, the ``table`` of the dynamic programme, whose last
-    entry is the distance, and ``path_cost()``, the sum of what the path's steps cost.
+    The result has the ``path`` as cells (i, j) counted from 0, the ``table`` of the dynamic programme, whose
+    last entry is the distance, and ``path_cost()``, the sum of what the path's steps cost.
 
     Raises:
         TypeError, ValueError: as :func:`~icml_idealpoint.distances.pairwise`.

@@ -111,6 +111,8 @@ def train_many(
         raise ValueError(f"the optimizer of arms is one of {', '.join(_UPDATES)}, not {optimizer!r}")
     if clip is not None and not clip > 0.0:
         raise ValueError(f"clip={clip} must be positive, or None")
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"at_once={at_once} must be at least 1, or None")
     started = time.perf_counter()
     feed = _feed(data, len(models))
     pack = _Pack(models)

@@ -11,6 +11,8 @@ from torch import Tensor
 IGNORE = -100
 """Label of a token that is not supervised, as in torch's cross-entropy."""
 
+_MARK = "\N{SYMBOL FOR GROUP SEPARATOR}answer\N{SYMBOL FOR GROUP SEPARATOR}"
+
 Messages = Sequence[Mapping[str, str]]
 """A conversation: ``[{"role": "user", "content": "..."}, ...]``."""
 
@@ -107,7 +109,7 @@ def supervised(
     labels: list[int] = []
     done = ""
     for turn in answers if turns == "all" else answers[-1:]:
-        lead, answer, rest = _spans(tokenizer, messages[: turn + 1], template)
+        lead, answer = _spans(tokenizer, messages[: turn + 1], template)
         if not lead.startswith(done):
             raise ValueError(
                 "the chat template renders earlier turns differently once later ones follow; use turns='last'"
@@ -116,7 +118,6 @@ def supervised(
         ids += [*before, *after]
         labels += [*[ignore] * len(before), *after]
         done = lead + answer
-        del rest
     return Supervised(ids, labels)
 
 
@@ -190,27 +191,24 @@ def token_ids(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
 
 
-def _spans(tokenizer: Any, messages: Messages, template: dict[str, Any]) -> tuple[str, str, str]:
-    """What stands before the last answer, the answer with its end token, and what follows."""
+def _spans(tokenizer: Any, messages: Messages, template: dict[str, Any]) -> tuple[str, str]:
+    """What stands before the last answer, and the answer with its end token."""
     render = tokenizer.apply_chat_template
-    prompt = render(list(messages[:-1]), add_generation_prompt=True, tokenize=False, **template)
-    whole = render(list(messages), tokenize=False, **template)
-    content = messages[-1]["content"]
-    known = prompt if whole.startswith(prompt) else ""
-    for form in (content, content.strip()):
-        start = whole.find(form, len(known)) if known else whole.rfind(form)
-        if form and start >= 0:
-            break
-    else:
-        raise ValueError(f"the chat template renders the answer {content!r} in another form, or is empty")
-    end = start + len(form)
-    tail = whole[end:]
-    marker = tokenizer.eos_token
-    cut = tail.index(marker) + len(marker) if marker and marker in tail else len(tail.rstrip())
+    earlier, answer = list(messages[:-1]), messages[-1]
+    prompt = render(earlier, add_generation_prompt=True, tokenize=False, **template)
+    whole = render([*earlier, answer], tokenize=False, **template)
+    # Where the template puts an answer is seen from one that occurs nowhere else.
+    marked = render([*earlier, {**answer, "content": _MARK}], tokenize=False, **template)
+    lead, _, tail = marked.partition(_MARK)
+    content = answer["content"]
+    form = next((f for f in (content, content.strip()) if f.strip() and lead + f + tail == whole), None)
+    if form is None:
+        raise ValueError(f"the chat template renders the answer {content!r} in another form, or it is empty")
+    end = tokenizer.eos_token
+    cut = tail.index(end) + len(end) if end and end in tail else len(tail.rstrip())
     # A generation prompt that the rendered answer lacks (such as an opened and closed thinking block) is what
     # the model will see, so it stands before the answer.
-    lead = whole[:start] if known else prompt
-    return lead, form + tail[:cut], tail[cut:]
+    return lead if lead.startswith(prompt) else prompt, form + tail[:cut]
 
 
 def _ids_and_labels(example: Any) -> tuple[Any, Any]:

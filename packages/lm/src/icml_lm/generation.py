@@ -7,7 +7,7 @@ before the first step, row after row. Finished rows leave the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -174,7 +174,8 @@ def generate_text(
         kept = row[: length - 1] if finish == "eos" else row[:length]
         text = tokenizer.decode(kept, skip_special_tokens=True)
         if finish == "stop":
-            text = text[: min(text.find(s) for s in strings if s in text)]
+            # A stop string that is a special token is not in the text any more.
+            text = text[: min((text.find(s) for s in strings if s in text), default=len(text))]
         texts.append(Text(text, row[:length], logp[:length], finish))
     return texts
 
@@ -361,7 +362,7 @@ def _listed(prompts: Any) -> list[Any]:
     found = list(prompts)
     if not found:
         raise ValueError("there is no prompt")
-    return [found] if isinstance(found[0], dict) else found
+    return [found] if isinstance(found[0], Mapping) else found
 
 
 def _pad_id(tokenizer: Any) -> int:

@@ -9,6 +9,7 @@ model takes more memory than its weights; here the metadata's arrays are stepped
 from __future__ import annotations
 
 import math
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -105,9 +106,11 @@ def read_directory(path: Path) -> Directory:
                 extents = _read(stream, f"<{axes}Q")
                 kind, offset = _read(stream, "<IQ")
                 listed.append((name, extents[::-1], GGMLQuantizationType(kind), offset))
-        except (struct.error, UnicodeDecodeError) as error:
+        except (struct.error, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{path} is cut off or damaged in its directory: {error}") from error
-        alignment = int(metadata.get("general.alignment", _ALIGNMENT))
+        alignment = metadata.get("general.alignment", _ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError(f"{path}: the alignment of the data is {alignment!r}")
         data = -(-stream.tell() // alignment) * alignment
     tensors = {}
     for name, shape, kind, offset in listed:
@@ -131,6 +134,12 @@ def _string(stream: BinaryIO) -> str:
     return stream.read(length).decode("utf-8")
 
 
+def _skip(stream: BinaryIO, length: int) -> None:
+    if stream.tell() + length > os.fstat(stream.fileno()).st_size:
+        raise struct.error(f"{length} bytes of metadata are announced and not there")
+    stream.seek(length, 1)
+
+
 def _value(stream: BinaryIO, kind: int) -> Any:
     """A scalar or string; arrays are stepped over and give None."""
     if kind in _SCALARS:
@@ -138,18 +147,18 @@ def _value(stream: BinaryIO, kind: int) -> Any:
     if kind == _STRING:
         (length,) = _read(stream, "<Q")
         if length > _LONGEST_NAME:  # such as a long template: no use here
-            stream.seek(length, 1)
+            _skip(stream, length)
             return None
         return stream.read(length).decode("utf-8", errors="replace")
     if kind != _ARRAY:
         raise ValueError(f"metadata of unknown type {kind} in a GGUF file")
     inner, count = _read(stream, "<IQ")
     if inner in _SCALARS:
-        stream.seek(count * struct.calcsize(_SCALARS[inner]), 1)
+        _skip(stream, count * struct.calcsize(_SCALARS[inner]))
     else:
         for _ in range(count):
             if inner == _STRING:
-                stream.seek(_read(stream, "<Q")[0], 1)
+                _skip(stream, _read(stream, "<Q")[0])
             else:
                 _value(stream, inner)
     return None

@@ -1,9 +1,9 @@
 """HopWorld: follow a permutation for k hops. How much has to be written down for that is known exactly.
 
-A question lists a random permutation f of N = 6 symbols as pairs in random order, a number of hops k in
-{0, 1, 2, 3} drawn with probabilities 0.4, 0.2, 0.2, 0.2, and a start x; the right action is f^k(x). An answer
-at level L writes L - 1 thoughts, f(x), f^2(x), ... up to f^k(x) and then filler, before it acts; so max(1, k)
-is the least level that leaves at most one hop to be made unwritten.
+A question lists a random permutation f of N = 6 symbols as pairs, a number of hops k in {0, 1, 2, 3} drawn
+with probabilities 0.4, 0.2, 0.2, 0.2, and a start x; the right action is f^k(x). An answer at level L writes
+L - 1 thoughts, f(x), f^2(x), ... up to f^k(x) and then filler, before it acts; so max(1, k) is the least
+level that leaves at most one hop to be made unwritten.
 """
 
 from __future__ import annotations
@@ -93,8 +93,10 @@ class HopQuestions:
         ]
 
 
-def sample(n: int, seed: int | np.random.Generator) -> HopQuestions:
-    """Random questions.
+def sample(n: int, seed: int | np.random.Generator, *, shuffled: bool = False) -> HopQuestions:
+    """Random questions; their pairs are listed in the order of the alphabet or, ``shuffled``, in any order.
+
+    With shuffled pairs a place no longer tells the symbol, so that a hop takes a model one lookup more.
 
     Raises:
         ValueError: for a negative number.
@@ -109,7 +111,7 @@ def sample(n: int, seed: int | np.random.Generator) -> HopQuestions:
     rows = np.tile(np.arange(len(SYMBOLS)), (n, 1))
     return HopQuestions(
         permutation=rng.permuted(rows, axis=1),
-        order=rng.permuted(rows, axis=1),
+        order=rng.permuted(rows, axis=1) if shuffled else rows,
         hops=rng.choice(len(HOPS), size=n, p=HOP_PROBABILITIES),
         start=rng.integers(len(SYMBOLS), size=n),
     )
@@ -127,9 +129,13 @@ class HopWorldEnv(CheckedEnv):
 
     name = "hopworld"
 
+    def __init__(self, *, shuffled: bool = False) -> None:
+        self._shuffled = shuffled
+
     def begin(self, seed: int, split: str) -> Obs:
         """The first question."""
-        self.questions = sample(STEPS_PER_EPISODE, np.random.default_rng([seed, SPLITS.index(split)]))
+        rng = np.random.default_rng([seed, SPLITS.index(split)])
+        self.questions = sample(STEPS_PER_EPISODE, rng, shuffled=self._shuffled)
         self._lines = [" ".join(tokens) for tokens in self.questions.prompts()]
         self._answers = [SYMBOLS[answer] for answer in self.questions.answers()]
         self._given: list[str] = []

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from icml_kernels import lanczos_top
 from icml_kernels.matrices.msign import Reduce
 from torch import Tensor
 
@@ -71,7 +72,7 @@ def step_items(
         v = _stacked([i.state["v"][p.atoms] for i, p in members]).to(weight.dtype)
         radius = _stacked([i.state["radius"][p.atoms] for i, p in members]).to(weight.dtype)
         scale = _scales(part, radius, scale_mode, scale_by_radius)
-        done = sphere_step(weight, momentum, v, radius, lr, scale, chosen)
+        done = sphere_step(weight, momentum, v, radius, lr, scale, chosen, turn=item.state["step"])
         reported = torch.stack([getattr(done, name).to(torch.float32) for name in REPORTED])
         at = 0
         for i, p in members:
@@ -141,13 +142,7 @@ def step_rows(
             if b > a:
                 weight[k, : b - a], n[k, : b - a] = rows[a:b], momentum[a:b]
         v = item.state["v"][part.atoms].to(rows.dtype)
-        for _ in range(options.power_iters):
-            image = torch.bmm(weight, v[:, :, None])
-            v = reduce(torch.bmm(weight.mT, image)[:, :, 0])
-            v = v / torch.linalg.vector_norm(v, dim=1, keepdim=True).clamp_min(1e-30)
-        image = torch.bmm(weight, v[:, :, None])[:, :, 0]
-        sigma = reduce(image.square().sum(1)).sqrt()
-        u = image / sigma.clamp_min(1e-30)[:, None]
+        sigma, v, u = lanczos_top(weight.mT, v, options.power_iters, turn=item.state["step"], reduce=reduce)
         radius = item.state["radius"][part.atoms].to(rows.dtype)
         scale = _scales(part, radius, group["scale_mode"], group["scale_update_by_radius"])
         # The small side is whole on every process: the transposed problem, its columns spread.

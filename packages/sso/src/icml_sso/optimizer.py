@@ -24,13 +24,9 @@ from icml_sso.atoms import Layout
 from icml_sso.batches import Item, new_report, step_items
 from icml_sso.param_groups import build_param_groups
 from icml_sso.precision import rounding_generator, stochastic_round, working_dtype
-from icml_sso.singular_vectors import refreshed_vectors, starting_triplets
+from icml_sso.singular_vectors import starting_triplets
 from icml_sso.sphere_step import StepOptions
 from icml_sso.tangent_multiplier import SolverOptions
-
-REFRESH_EVERY = (
-    100  # steps after which power iterations also start anew, to escape a crossing of sigma_1, sigma_2
-)
 
 
 class SSO(Optimizer):
@@ -57,7 +53,7 @@ class SSO(Optimizer):
         max_solver_iters: Bisections.
         msign_steps: Newton-Schulz steps.
         msign_dtype: Of the matrix signs; float32 is the paper's text, bfloat16 its code.
-        power_iters: Power iterations a step.
+        power_iters: Block Lanczos steps that follow the top singular triplets.
         adamw_betas: Of the AdamW groups.
         adamw_eps: Of the AdamW groups.
         adamw_weight_decay: Of the AdamW groups, unless a group has its own.
@@ -107,7 +103,7 @@ class SSO(Optimizer):
         max_solver_iters: int = 20,
         msign_steps: int = 8,
         msign_dtype: torch.dtype = torch.bfloat16,
-        power_iters: int = 2,
+        power_iters: int = 6,
         adamw_betas: tuple[float, float] = (0.9, 0.95),
         adamw_eps: float = 1e-8,
         adamw_weight_decay: float = 0.1,
@@ -282,13 +278,6 @@ class SSO(Optimizer):
             self._init_parameter(group, p)
         self._make_plan()
         self._steps += 1
-        if self._steps % REFRESH_EVERY == 0:
-            for group, p in active:
-                if group["kind"] == "matrix":
-                    whole = spread.whole(self.weight(p))
-                    self.state[p]["v"].copy_(
-                        refreshed_vectors(self._layouts[p], whole, self.state[p]["v"], self._steps)
-                    )
         if not self._warned and active:
             self._warned = True
             if self.coverage()["share"] == 0.0:

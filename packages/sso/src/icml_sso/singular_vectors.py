@@ -8,7 +8,7 @@ one.
 from __future__ import annotations
 
 import torch
-from icml_kernels import block_lanczos, power_iter, top_singular
+from icml_kernels import block_lanczos, lanczos_top, power_iter, top_singular
 from icml_kernels.matrices.singular import start_vectors
 from jaxtyping import Float
 from torch import Tensor
@@ -17,7 +17,7 @@ from icml_sso.atoms import Layout
 
 START_ITERATIONS = 20
 LANCZOS_STEPS = 16
-__all__ = ["lanczos_norms", "refreshed_vectors", "starting_triplets", "top_singular"]
+__all__ = ["followed_triplet", "lanczos_norms", "starting_triplets", "top_singular"]
 
 
 def starting_triplets(
@@ -43,14 +43,14 @@ def lanczos_norms(
     return torch.linalg.eigvalsh(t.double())[:, -1].clamp_min(0.0).sqrt().to(matrices.dtype)
 
 
-def refreshed_vectors(
-    layout: Layout, weight: Tensor, v: Float[Tensor, "atoms columns"], turn: int
-) -> Float[Tensor, "atoms columns"]:
-    """The better of v and of what 20 iterations from another vector find, for each atomic matrix."""
-    found = []
-    for part in layout.parts:
-        matrices = layout.read(weight, part)
-        kept, _, old = power_iter(matrices, v[part.atoms], 1)
-        sigma, _, new = power_iter(matrices, start_vectors(matrices, turn % 97 + 1), START_ITERATIONS)
-        found.append(torch.where((sigma > kept)[:, None], new, old))
-    return torch.cat(found).to(v.dtype)
+def followed_triplet(
+    weight: Float[Tensor, "batch rows columns"],
+    v: Float[Tensor, "batch columns"],
+    steps: int,
+    turn: int | Tensor,
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch rows"], Float[Tensor, "batch columns"]]:
+    """sigma, u and v of each matrix now, from v of the step before and another vector each time."""
+    if weight.shape[1] > weight.shape[2]:
+        sigma, right, left = lanczos_top(weight.mT, v, steps, turn=turn)
+        return sigma, left, right
+    return lanczos_top(weight, torch.bmm(weight, v[:, :, None])[:, :, 0], steps, turn=turn)

@@ -26,7 +26,6 @@ HEAD = 16  # width of a head in the small models
 
 ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "no-retraction": ("sso", {"retract": "off"}),
-    "no-tangent": ("sso", {"solver": "none"}),
     "no-spectral-groups": ("adamw", {}),
 }
 """What takes the place of SSO: the optimizer and its options. Without its spectral groups SSO is AdamW."""

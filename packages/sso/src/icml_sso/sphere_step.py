@@ -1,6 +1,6 @@
 """One step of the Spectral Sphere Optimizer on a batch of equal matrices (arXiv 2601.08393, Algorithm 1).
 
-    (sigma, u, v) <- power iteration on W
+    (sigma, u, v) <- block Lanczos steps on W
     Phi <- msign(N / ||N||_F + lambda* u v^T)       N: momentum, lambda*: tangent to the sphere
     W   <- (R / sigma) W - lr s Phi
 
@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
-from icml_kernels import power_iter, retract_axpy
+from icml_kernels import retract_axpy
 from icml_kernels.matrices.msign import Reduce, frobenius_norm
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from icml_sso.matrix_sign import has_outliers
+from icml_sso.singular_vectors import followed_triplet
 from icml_sso.tangent_multiplier import SIXTEEN_BITS, Direction, SolverOptions, tangent_direction
 
 
@@ -29,7 +30,7 @@ class StepOptions:
 
     Attributes:
         solver: how the multiplier is found.
-        power_iters: power iterations a step.
+        power_iters: block Lanczos steps that follow the top singular triplet.
         retract: ``"hard"``, ``"dynamic"`` or ``"off"``.
         retract_alpha: of the dynamic retraction.
         weight_decay: decoupled, times lr.
@@ -37,7 +38,7 @@ class StepOptions:
     """
 
     solver: SolverOptions = field(default_factory=SolverOptions)
-    power_iters: int = 2
+    power_iters: int = 6
     retract: str = "hard"
     retract_alpha: float = 0.05
     weight_decay: float = 0.0
@@ -80,6 +81,7 @@ def sphere_step(
     options: StepOptions,
     reduce: Reduce | None = None,
     triplet: tuple[Tensor, Tensor, Tensor] | None = None,
+    turn: int | Tensor = 0,
 ) -> Stepped:
     """Retract to the spheres and move along the steepest tangent directions.
 
@@ -92,9 +94,10 @@ def sphere_step(
         scale: s; the update has spectral norm lr s.
         options: The rest.
         reduce: Where the columns are spread over processes: sums a tensor over them.
-        triplet: sigma, u and v of ``weight``, where they are known already.
+        triplet: sigma, u and v of ``weight``, where they are known already, as with ``reduce``.
+        turn: Number of the step; chooses the vector that finds singular values which overtake.
     """
-    sigma, u, v = triplet or power_iter(weight, v, options.power_iters, reduce=reduce)
+    sigma, u, v = triplet or followed_triplet(weight, v, options.power_iters, turn)
     solver = options.solver if options.tangent else replace(options.solver, solver="none")
     direction = tangent_direction(momentum, u, v, solver, reduce)
     direction, rerun = _repaired(direction, momentum, u, v, solver, reduce)

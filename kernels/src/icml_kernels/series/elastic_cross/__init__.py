@@ -5,7 +5,6 @@ Their dynamic programme stands in ``icml_kernels.series.recurrence``.
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -52,15 +51,16 @@ def elastic_cross(
         lam: what TWED pays to delete a point, in units of the values.
         x_lengths, y_lengths: points of each series; all by default.
         x_times, y_times: increasing and above 0; 1, 2, … by default. DTW does not use them.
-        window: cells with |i - j| above this are not allowed: an int is a number of points, a float a share of the
-            longer series of the pair.
-        masked: NaN marks a missing channel, which is left out of norms (scaled by channels / channels present).
+        window: cells with |i - j| above this are not allowed: an int is a number of points, a float a share
+            of the longer series of the pair.
+        masked: NaN marks a missing channel, which is left out of norms (scaled by channels / channels
+            present).
         threads: how many work on it; 0 for torch's number.
 
     Raises:
         TypeError: dtypes that differ or are neither float32 nor float64.
-        ValueError: shapes that do not fit, NaN or infinity, negative nu or lam, unknown options, times that do not
-            increase, or a window that leaves a pair without a path.
+        ValueError: shapes that do not fit, NaN or infinity, negative nu or lam, unknown options, times that
+            do not increase, or a window that leaves a pair without a path.
 
     Example:
         >>> one = torch.tensor([[[0.0], [1.0], [2.0]]])

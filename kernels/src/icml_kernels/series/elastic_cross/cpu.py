@@ -1,8 +1,9 @@
 """Elastic distances on the CPU: the lanes of a vector are pairs.
 
-A block of ``LANES`` series of one side is stored point by point, its lanes side by side, and meets one series of the
-other side at a time. Two rows of state are kept. A cell costs one new pointwise distance: that of the previous
-match is its diagonal neighbour's, and deletions are known beforehand. Threads share blocks times series by cells.
+A block of ``LANES`` series of one side is stored point by point, its lanes side by side, and meets one series
+of the other side at a time. Two rows of state are kept. A cell costs one new pointwise distance: that of the
+previous match is its diagonal neighbour's, and deletions are known beforehand. Threads share blocks times
+series by cells.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def forward(
     masked: bool,
     threads: int,
 ) -> Tensor:
-    """See ``reference.forward``. The first call of each precision is compared with it on three small pairs."""
+    """See ``reference.forward``. The first call of each precision is compared with it on three small
+    pairs."""
     rest = (metric, cost, nu, lam, band, relative, masked)
     if not kernel_is_right(x.dtype):
         return reference.forward(x, y, x_lengths, y_lengths, x_times, y_times, *rest, threads)
@@ -63,7 +65,8 @@ def kernel_is_right(dtype: torch.dtype) -> bool:
         return True
     warnings.warn(
         f"the compiled elastic distances are wrong on this machine ({found.tolist()} instead of "
-        f"{wanted.tolist()}); the slow definition runs instead. Empty the numba cache of icml-kernels and try again",
+        f"{wanted.tolist()}); the slow definition runs instead. Empty the numba cache of icml-kernels and "
+        "try again",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -205,12 +208,15 @@ def _pairs(
                 _add_times(x_times[a, i], moments[b, first:], here[LANES:], nu, width)
             for l in range(LANES):
                 row[l] = far
-            # Where bands differ within the block, each cell is closed to some lanes before its right neighbour is met.
+            # Where bands differ within the block, each cell is closed to some lanes before its right
+            # neighbour is met.
             step = width if narrowest == widest else 1
             for j in range(0, width, max(step, 1)):
                 o = j * LANES
                 if twed:
-                    _twed_row(above[o:], row[o:], before[o:], here[o:], deleted[b, first + o :], p[a, i], step)
+                    _twed_row(
+                        above[o:], row[o:], before[o:], here[o:], deleted[b, first + o :], p[a, i], step
+                    )
                 else:
                     _dtw_row(above[o:], row[o:], here[o:], step)
                 if narrowest < widest:
@@ -246,7 +252,8 @@ def _dtw_row(above, row, here, width):
 
 @njit(nogil=True)
 def _cost_row(point, block, first, here, width, squared, scale):
-    """Cost of one point of x to ``width`` points of every lane, from place ``first`` of block [channels, points]."""
+    """Cost of one point of x to ``width`` points of every lane, from place ``first`` of block [channels,
+    points]."""
     channels = len(point)
     if scale:
         _masked_cost_row(point, block, first, here, width, scale)

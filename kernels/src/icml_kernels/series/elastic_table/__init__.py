@@ -1,4 +1,5 @@
-"""How two series are aligned: the table of the dynamic programme, and the path through it that attains its corner."""
+"""How two series are aligned: the table of the dynamic programme, and the path through it that attains its
+corner."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class Alignment:
     """The cheapest way to turn one series into another.
 
     Attributes:
-        path: cells (i, j), counted from 0, from (0, 0) to (n - 1, m - 1). A diagonal step is a match; in TWED a step
-            down deletes x_i, and a step to the right y_j.
+        path: cells (i, j), counted from 0, from (0, 0) to (n - 1, m - 1). A diagonal step is a match; in TWED
+            a step down deletes x_i, and a step to the right y_j.
         table: R[i, j], the distance of the first i + 1 points of x from the first j + 1 of y.
         costs: c[i, j] of ``icml_kernels.series.recurrence``.
         deletions: what it costs to delete each point of x, and of y; TWED only.
@@ -84,8 +85,8 @@ def elastic_alignment(
         TypeError, ValueError: as ``elastic_cross`` does.
 
     Example:
-        >>> elastic_alignment(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0], [1.0], [1.0]]), "dtw").path.tolist()
-        [[0, 0], [1, 1], [1, 2]]
+        >>> elastic_alignment(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0], [1.0], [1.0]]),
+        "dtw").path.tolist() [[0, 0], [1, 1], [1, 2]]
     """
     require_options(metric, cost)
     require_number("nu", nu)

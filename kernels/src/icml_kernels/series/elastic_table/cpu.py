@@ -11,7 +11,14 @@ from icml_kernels.series.recurrence import BIG
 def forward(c: Tensor, p: Tensor, q: Tensor, reach: int, metric: str) -> Tensor:
     """See ``reference.forward``."""
     out = c.new_full(c.shape, BIG)
-    _fill(c.contiguous().numpy(), p.contiguous().numpy(), q.contiguous().numpy(), reach, metric == "twed", out.numpy())
+    _fill(
+        c.contiguous().numpy(),
+        p.contiguous().numpy(),
+        q.contiguous().numpy(),
+        reach,
+        metric == "twed",
+        out.numpy(),
+    )
     return out
 
 

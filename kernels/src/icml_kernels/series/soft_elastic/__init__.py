@@ -1,12 +1,12 @@
 """Smooth elastic distances (soft-DTW, soft-TWED) of pairs of series, with exact gradients by everything.
 
-Soft-DTW is due to Cuturi and Blondel (arXiv 1703.01541); the same smoothing of TWED, with its match of current and
-previous pairs, has the backward recursion
+Soft-DTW is due to Cuturi and Blondel (arXiv 1703.01541); the same smoothing of TWED, with its match of
+current and previous pairs, has the backward recursion
 
     E[i,j] = w_match[i+1,j+1] E[i+1,j+1] + w_x[i+1,j] E[i+1,j] + w_y[i,j+1] E[i,j+1],   E[n,m] = 1
 
-with the weights of the soft minimum at each cell. The cost c[i,j] then has the derivative E w_match at (i,j) plus E
-w_match at (i+1,j+1), and a deletion of x_i the sum over j of E w_x at (i,j).
+with the weights of the soft minimum at each cell. The cost c[i,j] then has the derivative E w_match at (i,j)
+plus E w_match at (i+1,j+1), and a deletion of x_i the sum over j of E w_x at (i,j).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def soft_elastic(
     logarithm of the number of paths. A second derivative is refused.
 
     Args:
-        x, y: series that are compared one by one, padded at the end. The padding does not matter, and its gradient
-            is 0. A side with one series serves all pairs.
+        x, y: series that are compared one by one, padded at the end. The padding does not matter, and its
+            gradient is 0. A side with one series serves all pairs.
         metric: ``"twed"`` or ``"dtw"``.
         gamma: temperature of the minimum, in units of the values.
         nu: stiffness of TWED, in units of the values per unit of time.
@@ -74,9 +74,9 @@ def soft_elastic(
 
     Raises:
         TypeError: dtypes that differ or are neither float32 nor float64.
-        ValueError: shapes that do not fit, NaN or infinity, gamma that is not positive, negative nu, lam or smoothing,
-            unknown options, times that do not increase, a window without a path, or a ``max_bytes`` too small for
-            one pair.
+        ValueError: shapes that do not fit, NaN or infinity, gamma that is not positive, negative nu, lam or
+            smoothing, unknown options, times that do not increase, a window without a path, or a
+            ``max_bytes`` too small for one pair.
     """
     require_options(metric, cost)
     require_number("gamma", gamma, positive=True)
@@ -177,7 +177,8 @@ _value_and_gradients = raw_op(
 
 
 class _SoftElastic(torch.autograd.Function):
-    """Value and derivatives come from one pass, so that backward only scales; the derivatives are results too."""
+    """Value and derivatives come from one pass, so that backward only scales; the derivatives are results
+    too."""
 
     generate_vmap_rule = True
 
@@ -232,9 +233,7 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *unused: Any) -> Any:
-        raise RuntimeError(
-            "soft_elastic has no second derivative; take finite differences of its gradient"
-        )
+        raise RuntimeError("soft_elastic has no second derivative; take finite differences of its gradient")
 
 
 _once = differentiable(_Once)

@@ -1,8 +1,9 @@
 """Smooth elastic distances on the CPU: the lanes of a vector are pairs.
 
-The rows of x are cut into blocks of about sqrt(n). The way forward keeps the row of state before each block; the way
-back computes the weights of one block anew, and walks through them. Short series need one block, which is computed
-once. All of that is work space of one group of lanes: what remains of a pair is its value and its gradients.
+The rows of x are cut into blocks of about sqrt(n). The way forward keeps the row of state before each block;
+the way back computes the weights of one block anew, and walks through them. Short series need one block,
+which is computed once. All of that is work space of one group of lanes: what remains of a pair is its value
+and its gradients.
 """
 
 from __future__ import annotations
@@ -166,8 +167,28 @@ def _groups(
                 kept[i // block] = rows[i & 1]
             store = gradients and i // block == last
             _one_row(
-                i, m, widest, narrowest, store, twed, squared, masked, gamma, nu, smoothing2,
-                x[g, i], y[g], p[g], q[g], x_times[g], y_times[g], reach[g], rows, costs, weights[i % block if store else 0], work,
+                i,
+                m,
+                widest,
+                narrowest,
+                store,
+                twed,
+                squared,
+                masked,
+                gamma,
+                nu,
+                smoothing2,
+                x[g, i],
+                y[g],
+                p[g],
+                q[g],
+                x_times[g],
+                y_times[g],
+                reach[g],
+                rows,
+                costs,
+                weights[i % block if store else 0],
+                work,
             )
             for l in range(LANES):
                 if x_lengths[g, l] == i + 1:
@@ -182,13 +203,43 @@ def _groups(
                 rows[first & 1] = kept[b]
                 if first > 0:
                     _costs_of(
-                        first - 1, m, widest, twed, squared, masked, nu, smoothing2,
-                        x[g, first - 1], y[g], x_times[g], y_times[g], costs[first & 1],
+                        first - 1,
+                        m,
+                        widest,
+                        twed,
+                        squared,
+                        masked,
+                        nu,
+                        smoothing2,
+                        x[g, first - 1],
+                        y[g],
+                        x_times[g],
+                        y_times[g],
+                        costs[first & 1],
                     )
                 for i in range(first, beyond):
                     _one_row(
-                        i, m, widest, narrowest, True, twed, squared, masked, gamma, nu, smoothing2,
-                        x[g, i], y[g], p[g], q[g], x_times[g], y_times[g], reach[g], rows, costs, weights[i % block],
+                        i,
+                        m,
+                        widest,
+                        narrowest,
+                        True,
+                        twed,
+                        squared,
+                        masked,
+                        gamma,
+                        nu,
+                        smoothing2,
+                        x[g, i],
+                        y[g],
+                        p[g],
+                        q[g],
+                        x_times[g],
+                        y_times[g],
+                        reach[g],
+                        rows,
+                        costs,
+                        weights[i % block],
                         work,
                     )
             for i in range(beyond - 1, first - 1, -1):
@@ -200,10 +251,26 @@ def _groups(
                 o, width = low * LANES, high - low
                 above[o : o + (width + 1) * LANES] = 0
                 work[4 * LANES :] = 0
-                _flow_row(here[o:], above[o:], weights[i % block], matched[i & 1, o:], q_gradient[g, o:], work, width)
+                _flow_row(
+                    here[o:],
+                    above[o:],
+                    weights[i % block],
+                    matched[i & 1, o:],
+                    q_gradient[g, o:],
+                    work,
+                    width,
+                )
                 if twed:
                     _join(share, matched[i & 1, o + LANES :], matched[1 - (i & 1), o + 2 * LANES :], width)
-                    _times_back(share, x_times[g, i * LANES :], y_times[g, o:], nu, y_times_gradient[g, o:], work, width)
+                    _times_back(
+                        share,
+                        x_times[g, i * LANES :],
+                        y_times[g, o:],
+                        nu,
+                        y_times_gradient[g, o:],
+                        work,
+                        width,
+                    )
                 else:
                     share[: width * LANES] = here[o + LANES : o + (width + 1) * LANES]
                 for l in range(LANES):
@@ -211,7 +278,18 @@ def _groups(
                     gamma_gradient[g, l] += work[5 * LANES + l]
                     x_times_gradient[g, i * LANES + l] = work[6 * LANES + l]
                     nu_gradient[g, l] += work[7 * LANES + l]
-                _costs_back(share, x[g, i], y[g], o, x_gradient[g, i], y_gradient[g], width, squared, masked, smoothing2)
+                _costs_back(
+                    share,
+                    x[g, i],
+                    y[g],
+                    o,
+                    x_gradient[g, i],
+                    y_gradient[g],
+                    width,
+                    squared,
+                    masked,
+                    smoothing2,
+                )
         if not twed:
             p_gradient[g] = 0
             q_gradient[g] = 0
@@ -239,7 +317,8 @@ def _costs_of(i, m, widest, twed, squared, masked, nu, smoothing2, point, y, x_t
 
 @njit(nogil=True)
 def _band(i, m, widest):
-    """First allowed column of row i and the one after the last; of series that end earlier there may be none."""
+    """First allowed column of row i and the one after the last; of series that end earlier there may be
+    none."""
     low = min(max(0, i - widest), m)
     return low, max(low, min(m, i + widest + 1))
 
@@ -286,7 +365,9 @@ def _one_row(
     point, y, p, q, x_times, y_times, reach, rows, costs, weights, work,
 ):  # fmt: skip
     """Row i of the dynamic programme, with the weights of the soft minimum where they are wanted."""
-    _costs_of(i, m, widest, twed, squared, masked, nu, smoothing2, point, y, x_times, y_times, costs[1 - (i & 1)])
+    _costs_of(
+        i, m, widest, twed, squared, masked, nu, smoothing2, point, y, x_times, y_times, costs[1 - (i & 1)]
+    )
     low, high = _band(i, m, widest)
     o, width = low * LANES, high - low
     above, row = rows[i & 1, o:], rows[1 - (i & 1), o:]
@@ -295,14 +376,17 @@ def _one_row(
     for l in range(LANES):
         row[l] = far
         row[(width + 1) * LANES + l] = far
-    # Where bands differ within the group, each cell is closed to some lanes before its right neighbour is met.
+    # Where bands differ within the group, each cell is closed to some lanes before its right neighbour is
+    # met.
     step = width if narrowest == widest else 1
     for j in range(0, width, max(step, 1)):
         k = j * LANES
         if twed:
             edits = p[i * LANES :], q[o + k :]
             if store:
-                _twed_weights(above[k:], row[k:], before[k:], here[k:], *edits, gamma, step, weights[4 * k :], work)
+                _twed_weights(
+                    above[k:], row[k:], before[k:], here[k:], *edits, gamma, step, weights[4 * k :], work
+                )
             else:
                 _twed_values(above[k:], row[k:], before[k:], here[k:], *edits, gamma, step)
         elif store:
@@ -337,8 +421,8 @@ def _dtw_values(above, row, here, gamma, width):
             row[o + LANES + l] = here[o + LANES + l] + least
 
 
-# The loops below are cut into short ones over ``work``: the compiler makes no vectors where more than eight pairs of
-# arrays might overlap.
+# The loops below are cut into short ones over ``work``: the compiler makes no vectors where more than eight
+# pairs of arrays might overlap.
 @njit(nogil=True)
 def _twed_weights(above, row, before, here, p, q, gamma, width, weights, work):
     for j in range(width):
@@ -363,7 +447,8 @@ def _dtw_weights(above, row, here, gamma, width, weights, work):
 
 @njit(nogil=True)
 def _weigh(row, gamma, weights, work):
-    """The soft minimum, the weights of its three arguments, and minus the weights' entropy, its derivative by gamma."""
+    """The soft minimum, the weights of its three arguments, and minus the weights' entropy, its derivative by
+    gamma."""
     one = row.dtype.type(1)  # 1 itself would turn float32 into float64
     inverse = one / gamma
     for l in range(LANES):
@@ -452,7 +537,9 @@ def _costs_back(share, point, y, first, x_gradient, y_gradient, width, squared, 
             length = np.sqrt(lengths[k] + smoothing2)
             share[k] = share[k] / length if length > 0 else share.dtype.type(0)
     for c in range(channels):
-        _channel_back(share, point[c * LANES :], y[c, first:], x_gradient[c * LANES :], y_gradient[c, first:], width)
+        _channel_back(
+            share, point[c * LANES :], y[c, first:], x_gradient[c * LANES :], y_gradient[c, first:], width
+        )
 
 
 @njit(nogil=True)
@@ -490,7 +577,11 @@ def _masked_costs_back(share, point, y, first, x_gradient, y_gradient, width, sq
                     seen += 1
             scale = kind(channels) / kind(max(seen, 1))
             length = np.sqrt(total * scale + smoothing2)
-            step = kind(2) * scale * share[k] if squared else (scale * share[k] / length if length > 0 else kind(0))
+            step = (
+                kind(2) * scale * share[k]
+                if squared
+                else (scale * share[k] / length if length > 0 else kind(0))
+            )
             for c in range(channels):
                 difference = point[c * LANES + l] - y[c, first + k]
                 if difference == difference:
@@ -498,9 +589,9 @@ def _masked_costs_back(share, point, y, first, x_gradient, y_gradient, width, sq
                     y_gradient[c, first + k] -= step * difference
 
 
-# exp and log that the compiler turns into vectors. exp: 2^k times a polynomial of the rest, |rest| <= log(2) / 2, where
-# k and its bits come from adding 1.5 * 2^mantissa; coefficients: S. Moshier, Cephes 2.2 (float32), Taylor (float64).
-# log on 1 to 3: the series of 2 artanh(z), after one halving.
+# exp and log that the compiler turns into vectors. exp: 2^k times a polynomial of the rest, |rest| <= log(2)
+# / 2, where k and its bits come from adding 1.5 * 2^mantissa; coefficients: S. Moshier, Cephes 2.2 (float32),
+# Taylor (float64). log on 1 to 3: the series of 2 artanh(z), after one halving.
 _LOG2E, _LN2 = 1.4426950408889634, 0.6931471805599453
 _LN2_HIGH32, _LN2_LOW32 = 0.693359375, -2.12194440e-4
 _LN2_HIGH64, _LN2_LOW64 = 0.6931471803691238, 1.9082149292705877e-10
@@ -537,7 +628,9 @@ def _exp(x):
             s = s * r + np.float32(1.6666665459e-1)
             s = s * r + np.float32(5.0000001201e-1)
             s = s * (r * r) + r + np.float32(1)
-            power = np.int32((np.float32(shifted).view(np.int32) + np.int32(127)) << np.int32(23)).view(np.float32)
+            power = np.int32((np.float32(shifted).view(np.int32) + np.int32(127)) << np.int32(23)).view(
+                np.float32
+            )
             return np.float32(0) if small else s * power
 
         return single
@@ -560,7 +653,9 @@ def _exp(x):
         s = s * r + 1 / 6.0
         s = s * r + 0.5
         s = s * (r * r) + r + 1
-        power = np.int64((np.float64(shifted).view(np.int64) + np.int64(1023)) << np.int64(52)).view(np.float64)
+        power = np.int64((np.float64(shifted).view(np.int64) + np.int64(1023)) << np.int64(52)).view(
+            np.float64
+        )
         return 0.0 if small else s * power
 
     return double

@@ -1,7 +1,7 @@
 """Smooth elastic distances of pairs of series and their gradients, in plain torch: the definition.
 
-The minimum of ``icml_kernels.series.recurrence`` becomes -gamma log sum exp(-a / gamma), and a norm ||v|| becomes
-sqrt(||v||^2 + smoothing^2), which has a derivative where points meet.
+The minimum of ``icml_kernels.series.recurrence`` becomes -gamma log sum exp(-a / gamma), and a norm ||v||
+becomes sqrt(||v||^2 + smoothing^2), which has a derivative where points meet.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def value(
     relative: bool,
     masked: bool,
 ) -> Tensor:
-    """R[n, m] of every pair, [pairs], from series [pairs, points, channels] and deletion costs [pairs, points]."""
+    """R[n, m] of every pair, [pairs], from series [pairs, points, channels] and deletion costs [pairs,
+    points]."""
     c = pointwise(x[:, :, None], y[:, None], cost, masked, smoothing)
     if metric == "twed":
         c = c + nu * (x_times[:, :, None] - y_times[:, None]).abs()
@@ -57,8 +58,8 @@ def value_and_gradients(
     relative: bool,
     masked: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The value of every pair, and its derivatives by the eight tensors before ``x_lengths``, each with the pairs as
-    its first dimension (gamma and nu: [pairs])."""
+    """The value of every pair, and its derivatives by the eight tensors before ``x_lengths``, each with the
+    pairs as its first dimension (gamma and nu: [pairs])."""
     n, m = x_lengths.to(x.device), y_lengths.to(x.device)
     reach = radius(n, m, band, relative)
     apart = (x_times[:, :, None] - y_times[:, None]) if metric == "twed" else None
@@ -105,7 +106,11 @@ def _by_points(
 ) -> tuple[Tensor, Tensor]:
     """Derivatives by both points of sum_ij a_ij c_ij; 0 where a norm that is not smoothed is 0."""
     difference = x[:, :, None] - y[:, None]
-    factor = 2 * a if cost == "squared" else torch.where(norms > 0, a / norms.clamp(min=1e-300), torch.zeros_like(a))
+    factor = (
+        2 * a
+        if cost == "squared"
+        else torch.where(norms > 0, a / norms.clamp(min=1e-300), torch.zeros_like(a))
+    )
     if masked:
         present = ~torch.isnan(difference)
         factor = factor * x.shape[2] / present.sum(-1).clamp(min=1)
