@@ -18,7 +18,13 @@ SECTIONS = ("Install", "Use", "Command line", "Claims", "Citation")
 CACHE_KEYS = [{"file": "pyproject.toml"}, {"file": "src/**/*"}]
 MAX_LINES = 500
 # Import names that differ from the distribution's name.
-DISTRIBUTION_OF = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml", "Bio": "biopython"}
+DISTRIBUTION_OF = {
+    "sklearn": "scikit-learn",
+    "PIL": "pillow",
+    "yaml": "pyyaml",
+    "Bio": "biopython",
+    "cvxpy": "cvxpy-base",
+}
 
 
 def findings(root: Path = ROOT) -> list[str]:

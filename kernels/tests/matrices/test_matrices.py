@@ -7,6 +7,7 @@ import pytest
 import torch
 from icml_kernels import (
     block_lanczos,
+    lanczos_top,
     msign,
     msign_rank1,
     ns_poly,
@@ -17,6 +18,7 @@ from icml_kernels import (
     retract_axpy,
     top_singular,
 )
+from icml_kernels.matrices.matvec import matvec, thin_product
 from icml_kernels.matrices.polar_express import PUBLISHED, minimax_quintic, optimal_quintics
 from icml_kernels.testing import check_raw_ops, use_route
 from scipy.optimize import minimize
@@ -202,6 +204,31 @@ def test_krylov_space_is_that_of_every_multiplier(kind):
             torch.testing.assert_close(modelled, exact, rtol=1e-8, atol=1e-10)
             size = right.norm(dim=(1, 2), keepdim=True).clamp_min(1e-30)
             right, projected = z @ (z.mT @ right) / size, small @ projected / size
+
+
+@pytest.mark.parametrize("shape", [(3, 40, 60), (2, 10, 30)], ids=str)
+def test_lanczos_follows_the_top_triplet(shape):
+    """From the second singular vector, as if it had been the first a step before."""
+    w = random(*shape)
+    u, s, vh = torch.linalg.svd(w, full_matrices=False)
+    sigma, left, right = lanczos_top(w, u[:, :, 1], 8, turn=torch.tensor(3.0))
+    torch.testing.assert_close(sigma, s[:, 0], rtol=2e-2, atol=0)
+    assert bool((sigma <= s[:, 0] * (1 + 1e-12)).all())
+    torch.testing.assert_close((w.mT @ left[:, :, None])[:, :, 0], sigma[:, None] * right)
+    sharper, _, v = lanczos_top(w, left, 16, turn=4)
+    torch.testing.assert_close(sharper, s[:, 0], rtol=1e-6, atol=0)
+    torch.testing.assert_close((v * vh[:, 0]).sum(1).abs(), torch.ones_like(sigma), rtol=0, atol=1e-3)
+    with pytest.raises(ValueError, match="k=0"):
+        lanczos_top(w, left, 0)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_thin_products_are_those_of_bmm(batch):
+    m, x = random(batch, 7, 5), random(batch, 5, 2, seed=1)
+    torch.testing.assert_close(thin_product(m, x), m @ x)
+    torch.testing.assert_close(
+        matvec(m.mT, random(batch, 7, seed=2)), (m.mT @ random(batch, 7, seed=2)[:, :, None])[..., 0]
+    )
 
 
 def test_raw_operators_are_well_formed():

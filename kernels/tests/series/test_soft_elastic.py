@@ -82,7 +82,7 @@ def test_gradients_are_finite_differences(metric, cost, route):
 def test_value_is_minus_gamma_log_of_the_sum_over_all_paths():
     n, m, gamma, nu, lam = 4, 5, 0.7, 0.05, 0.4
     x, y = random(n, 1), random(m, 1, seed=1)
-    c = (x - y.T).abs() + nu * (torch.arange(n)[:, None] - torch.arange(m)).abs()
+    c = (x - y.T).abs() + nu * (torch.arange(n)[:, None] - torch.arange(m)).abs().double()
 
     def paths(i, j, kind):
         if kind == "match":

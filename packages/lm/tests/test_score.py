@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from icml_lm.score import choice, shared_prefix_logprobs
+from icml_lm.score import choose, shared_prefix_logprobs
 from icml_lm.tiny import TinyConfig, TinyLM
 from icml_lm.tokenizers import SymbolTokenizer
 
@@ -59,13 +59,13 @@ def test_the_prefix_is_read_once():
 def test_the_most_probable_option(model):
     tokenizer = SymbolTokenizer([f"s{i}" for i in range(26)])
     options = ["s1 s2", "s3", "s4 s5 s6"]
-    found = choice(model, tokenizer, "s7 s8 s9", options)
+    found = choose(model, tokenizer, "s7 s8 s9", options)
     sums = [_whole(model, tokenizer.encode("s7 s8 s9"), tokenizer.encode(o)).sum() for o in options]
     assert found.index == int(torch.stack(sums).argmax())
     assert found.text == options[found.index]
     torch.testing.assert_close(found.logp.double(), torch.stack(sums), rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="different tokens"):
-        choice(model, tokenizer, "s7", ["s1", "s1"])
+        choose(model, tokenizer, "s7", ["s1", "s1"])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from icml_lm import smollm2
 from icml_lm.generation import generate, generate_text
 from icml_lm.models import load
 from icml_lm.smollm2 import MissingSmolLM2, find_smollm2
-from icml_lm.token_stats import token_stats
+from icml_lm.token_statistics import token_stats
 
 
 @pytest.fixture(scope="session")

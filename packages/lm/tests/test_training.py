@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
+from icml_core.errors import UnknownNameError
 from icml_lm.schedules import factor
 from icml_lm.tiny import TinyConfig, TinyLM
-from icml_lm.training import NonFiniteLoss, make_optimizer, train
+from icml_lm.training import CHECKPOINT, NonFiniteLoss, make_optimizer, train
 
 CONFIG = TinyConfig(vocab=11, d=16, heads=2, layers=1)
 
@@ -63,7 +64,7 @@ def test_a_resumed_training_is_the_whole_one_bit_for_bit(tmp_path):
     again = Dropped(CONFIG, seed=9)
     log = train(again, data, steps=8, checkpoint=tmp_path, **options)
     assert log.steps == 5  # stopped by a callback: it stays stopped
-    (tmp_path / "checkpoint.pt").unlink()
+    (tmp_path / CHECKPOINT).unlink()
 
     def interrupt(step, figures, model):
         if step == 4:
@@ -104,26 +105,19 @@ def test_an_interrupt_within_a_step_keeps_the_last_whole_step(tmp_path):
 
 def test_an_interrupt_within_an_update_keeps_no_half_updated_weights(tmp_path):
     class Cut(torch.optim.SGD):
+        left = 3
+
         def step(self, closure=None):
             super().step(closure)
-            if len(self.done) == 2:
+            Cut.left -= 1
+            if Cut.left == 0:
                 raise KeyboardInterrupt
-            self.done.append(1)
 
-        done: list[int] = []  # noqa: RUF012
-
+    options = {"steps": 6, "lr": 1e-2, "optimizer": lambda p, lr, weight_decay: Cut(p, lr=lr)}
     with pytest.raises(KeyboardInterrupt):
-        train(
-            TinyLM(CONFIG),
-            _batch,
-            steps=6,
-            lr=1e-2,
-            optimizer=lambda p, lr, weight_decay: Cut(p, lr=lr),
-            checkpoint=tmp_path,
-            checkpoint_every=1,
-        )
+        train(TinyLM(CONFIG), _batch, checkpoint=tmp_path, checkpoint_every=1, **options)
     resumed, whole = TinyLM(CONFIG, seed=3), TinyLM(CONFIG)
-    log = train(resumed, _batch, steps=6, lr=1e-2, optimizer="sgd", checkpoint=tmp_path)
+    log = train(resumed, _batch, checkpoint=tmp_path, **options)
     train(whole, _batch, steps=6, lr=1e-2, optimizer="sgd")
     assert log.resumed_from == 2
     assert _same(resumed, whole)
@@ -144,8 +138,8 @@ def test_a_loss_that_is_no_number_is_named_with_its_step(tmp_path):
     with pytest.raises(NonFiniteLoss, match="nan at step 3") as caught:
         train(model, batches, without_step, steps=6, lr=1e-2, checkpoint=tmp_path, checkpoint_every=2)
     assert caught.value.step == 3
-    kept = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    assert '"steps": 2' in kept["log"]
+    again = train(TinyLM(CONFIG), batches, without_step, steps=2, lr=1e-2, checkpoint=tmp_path)
+    assert again.resumed_from == 2
 
 
 def test_figures_progress_and_frozen_weights():
@@ -176,23 +170,32 @@ def test_optimizers_by_name_and_by_factory():
     assert type(make_optimizer(weights, "sgd", lr=0.1)) is torch.optim.SGD
     made = make_optimizer(weights, lambda p, lr, weight_decay: torch.optim.Adam(p, lr=2 * lr), lr=0.1)
     assert made.param_groups[0]["lr"] == 0.2
-    with pytest.raises(ValueError, match="no optimizer 'adan'"):
+    with pytest.raises(UnknownNameError, match="no optimizer 'adan'"):
         make_optimizer(weights, "adan", lr=0.1)
-    with pytest.raises(Exception, match="nobody.here"):
+    with pytest.raises(UnknownNameError, match="nobody"):
         make_optimizer(weights, "nobody.here", lr=0.1)
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path):
+    train(TinyLM(CONFIG), _batch, steps=1, lr=1e-2, optimizer="sgd", checkpoint=tmp_path)
+    with pytest.raises(ValueError, match="optimizer was 'SGD', now 'AdamW'"):
+        train(TinyLM(CONFIG), _batch, steps=2, lr=1e-2, checkpoint=tmp_path)
+    wider = TinyLM(TinyConfig(vocab=CONFIG.vocab, d=2 * CONFIG.d))
+    with pytest.raises(ValueError, match="weights"):
+        train(wider, _batch, steps=2, lr=1e-2, optimizer="sgd", checkpoint=tmp_path)
 
 
 def test_an_optimizer_of_a_plug_in(monkeypatch):
     from types import SimpleNamespace
 
+    from icml_core import Component
     from icml_core.registry import Registry
 
-    component = SimpleNamespace(target="torch.optim:RMSprop")
+    component = Component("some.rms", "torch.optim:RMSprop", summary="one", implements=("TorchOptimizer",))
     registry = SimpleNamespace(entry=lambda name: SimpleNamespace(component=component))
     monkeypatch.setattr(Registry, "discover", classmethod(lambda cls: registry))
-    assert (
-        type(make_optimizer([torch.nn.Parameter(torch.ones(1))], "some.rms", lr=0.1)) is torch.optim.RMSprop
-    )
+    weights = [("weight", torch.nn.Parameter(torch.ones(1)))]
+    assert type(make_optimizer(weights, "some.rms", lr=0.1)) is torch.optim.RMSprop
 
 
 def test_schedules():

@@ -1,5 +1,4 @@
-"""What the training claims are computed with: parabola, power law, drift, arms, and that ablations do
-something."""
+"""What the training claims are computed with: parabola, power law, drift, arms, ablations."""
 
 import math
 

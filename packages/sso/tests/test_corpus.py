@@ -1,5 +1,4 @@
-"""Corpora: what windows hold, that batches are functions of seed and step, and files that are not what they
-seem."""
+"""Corpora: what windows hold, batches as functions of seed and step, files that are not what they seem."""
 
 import struct
 import sys

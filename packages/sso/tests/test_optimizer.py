@@ -162,7 +162,7 @@ def test_zero_gradients_retract_and_decay_momentum_but_do_not_move():
 
 
 def test_a_singular_value_that_overtakes_is_found():
-    """sigma_2 grows past sigma_1 with orthogonal vectors, which power iterations from the old one never see."""
+    """Its vectors are orthogonal to the old ones, from which power iterations never see it."""
     from icml_sso.singular_vectors import followed_triplet, lanczos_norms
 
     g = torch.Generator().manual_seed(0)

@@ -1,5 +1,4 @@
-"""The training loop: resumed bit for bit, stopped cleanly, against optimizers written out here, and its
-files."""
+"""The training loop: resumed bit for bit, stopped cleanly, against Muon written out; and its files."""
 
 import csv
 import json
@@ -165,6 +164,17 @@ def test_pieces_of_a_batch_give_the_gradient_of_the_whole():
         one._gradient()
     for a, b in zip(whole.model.parameters(), pieces.model.parameters(), strict=True):
         assert torch.allclose(a.grad, b.grad, atol=1e-6)
+
+
+def test_validation_is_the_mean_over_the_held_out_windows():
+    whole, pieces = training("adamw"), training("adamw", micro_batch=2)
+    assert abs(whole.evaluate() - pieces.evaluate()) < 1e-6
+    batches = [text().batch(i, 4, 12, seed=3, split="validation") for i in range(8)]
+    windows = torch.cat(batches)
+    with torch.no_grad():
+        logits = whole.model(windows[:, :-1]).logits
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
+    assert abs(whole.evaluate() - expected.item()) < 1e-6
 
 
 def test_first_weights_lie_on_their_spheres_whatever_the_optimizer():

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icml_kernels.matrices.checks import require_matrices, require_vectors
+from icml_kernels.matrices.matvec import matvec, thin_product
 from icml_kernels.matrices.msign import Reduce
 from icml_kernels.matrices.singular import spread_out
 
@@ -90,8 +91,8 @@ def block_lanczos(
     t = torch.bmm(adjoint.mT, adjoint)
     if reduce is not None:
         t = reduce(t)
-    a = torch.bmm(basis.mT, u[:, :, None])[:, :, 0]
-    b = torch.bmm(basis.mT, image)[:, :, 0]
+    a = matvec(basis.mT, u)
+    b = matvec(basis.mT, image[:, :, 0])
     return KrylovModel(t, a, b, overlap)
 
 
@@ -105,15 +106,15 @@ def lanczos_top(
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch rows"], Float[Tensor, "batch columns"]]:
     """The largest singular value with its vectors, by k block Lanczos steps from u and another vector.
 
-    Follows a matrix that changes a little at a time: u is the vector of the time before, and the other one finds a
-    singular value that has overtaken. Reads M 2k times; exact where 2k >= rows. Gives sigma, u and v with
-    M^T u = sigma v. Not differentiable.
+    Follows a matrix that changes a little at a time: u is the vector of the time before, and the other one
+    finds a singular value that has overtaken. Reads M 2k times; exact where 2k >= rows. Gives sigma, u and v
+    with M^T u = sigma v. Not differentiable.
 
     Args:
         m: Matrices, float32 or float64; the fewer rows, the cheaper.
         u: Left vectors to begin with, of any length.
         k: Lanczos steps.
-        turn: Chooses the other vector; another number each time. A tensor where it must not be part of a graph.
+        turn: Chooses the other vector; another number each time. A tensor where a graph is captured.
         reduce: Where the columns are spread over processes: sums a tensor over them.
 
     Raises:
@@ -137,8 +138,8 @@ def lanczos_top(
         t = reduce(t)
     _, vectors = torch.linalg.eigh(t.double())
     top = vectors[:, :, -1:].to(m.dtype)
-    left = torch.bmm(basis, top)[:, :, 0]
-    image = torch.bmm(adjoint, top)[:, :, 0]
+    left = matvec(basis, top[:, :, 0])
+    image = matvec(adjoint, top[:, :, 0])
     squares = image.square().sum(1)
     sigma = (squares if reduce is None else reduce(squares)).sqrt()
     return sigma, left, image / sigma.clamp_min(_TINY)[:, None]
@@ -162,22 +163,13 @@ def _krylov_basis(
 
 def _forward(m: Tensor, x: Tensor, scale: Tensor, reduce: Reduce | None) -> Tensor:
     """scale M x."""
-    image = _thin_product(m, x)
+    image = thin_product(m, x)
     return scale[:, None, None] * (image if reduce is None else reduce(image))
 
 
 def _adjoint(m: Tensor, x: Tensor, scale: Tensor) -> Tensor:
     """scale M^T x."""
-    return scale[:, None, None] * _thin_product(m.mT, x)
-
-
-def _thin_product(m: Tensor, x: Tensor) -> Tensor:
-    """M x for two columns. CPU libraries multiply two vectors at memory speed, a thin matrix at a tenth of
-    it.
-    """
-    if m.is_cuda or x.shape[2] == 1:
-        return torch.bmm(m, x)
-    return torch.cat([torch.bmm(m, column.contiguous()) for column in x.split(1, dim=2)], dim=2)
+    return scale[:, None, None] * thin_product(m.mT, x)
 
 
 def _orthonormal(block: Tensor, basis: Tensor | None, fillers: Tensor) -> Tensor:
@@ -198,11 +190,9 @@ def _orthonormal(block: Tensor, basis: Tensor | None, fillers: Tensor) -> Tensor
             basis = new
             continue
         new = _project_out(replaced, basis)
-        new = new / torch.linalg.vector_norm(new, dim=1, keepdim=True)
-        new = _project_out(new, basis)
         basis = torch.cat([basis, new / torch.linalg.vector_norm(new, dim=1, keepdim=True)], dim=2)
     return basis[:, :, -2:]
 
 
 def _project_out(x: Tensor, basis: Tensor) -> Tensor:
-    return x - torch.bmm(basis, torch.bmm(basis.mT, x))
+    return x - matvec(basis, matvec(basis.mT, x[:, :, 0]))[:, :, None]

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icml_kernels.matrices.checks import FLOATS, require_matrices
+from icml_kernels.matrices.matvec import matvec
 from icml_kernels.matrices.ns_syrk import has_symmetric_kernel, ns_syrk
 from icml_kernels.matrices.polar_express import Triple, polar_express_coefficients
 from icml_kernels.matrices.rank1_load import rank1_load
@@ -110,7 +111,7 @@ def msign_rank1(
     """
     _check(steps, form, dtype)
     if overlap is None:
-        image = torch.bmm(m, v[:, :, None])[:, :, 0]
+        image = matvec(m, v)
         if reduce is not None:
             image = reduce(image)
         overlap = (u * image).sum(1) * inv_norm

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icml_kernels.matrices.checks import require_matrices, require_vectors
+from icml_kernels.matrices.matvec import matvec
 from icml_kernels.matrices.msign import Reduce
 
 START_ITERATIONS = 20  # where no vector is given to begin with
@@ -70,7 +71,7 @@ def power_iter(
     right = _unit(v.to(w.dtype), reduce)
     for _ in range(iters):
         image = _image(w, right, reduce)
-        right = _unit(torch.bmm(w.mT, image[:, :, None])[:, :, 0], reduce)
+        right = _unit(matvec(w.mT, image), reduce)
     image = _image(w, right, reduce)
     sigma = torch.linalg.vector_norm(image, dim=1)
     return sigma, image / sigma.clamp_min(_TINY)[:, None], right
@@ -94,7 +95,7 @@ def spread_out(
 
 
 def _image(w: Tensor, v: Tensor, reduce: Reduce | None) -> Tensor:
-    image = torch.bmm(w, v[:, :, None])[:, :, 0]
+    image = matvec(w, v)
     return image if reduce is None else reduce(image)
 
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 ABSTRACT = "Abstract: accurate and robust rankings from noisy comparisons; the tables are not known to us."
 WARPS, FLIPS = (0.07, 0.12), (0.0, 0.1, 0.2, 0.3)
+# items to learn from, items held out, points, answers
+SIZES = {"smoke": (12, 8, 12, 40), "small": (60, 50, 48, 500), "full": (60, 50, 48, 500)}
 
 
 def ranker_of(run: Run, metric: str, seed: int) -> IdealPointRanker:
@@ -33,21 +35,22 @@ def noisy_bumps(run: Run, seed: int) -> dict[str, float]:
 
     figures = {}
     method = "euclidean" if run.ablation == "euclidean" else "soft_twed"
-    for warp in WARPS[-1:] if run.scale == "smoke" else WARPS:
-        for flip in FLIPS[2:3] if run.scale == "smoke" else FLIPS:
-            X, severity = Bumps(48, warp).items(110, seed=seed)
-            train, test, truth = X[:60], X[60:], -severity
-            pairs = compare(truth[:60], 500, flip=flip, seed=seed + 1)
+    count, held, points, answers = SIZES[run.scale]
+    for warp in WARPS:
+        for flip in FLIPS:
+            X, severity = Bumps(points, warp).items(count + held, seed=seed)
+            train, test, truth = X[:count], X[count:], -severity
+            pairs = compare(truth[:count], answers, flip=flip, seed=seed + 1)
             key = f"warp{round(100 * warp)}_flip{round(100 * flip)}"
             for name, metric in (("twed", method), ("euclidean", "euclidean")):
                 ranker = ranker_of(run, metric, seed).fit(train, pairs)
-                figures[f"{name}_{key}"] = kendall_tau(ranker.predict(test), truth[60:])
-                figures[f"{name}_train_{key}"] = kendall_tau(ranker.scores_, truth[:60])
-            strengths = BradleyTerry().fit(60, pairs).scores_
-            figures[f"bradley_terry_train_{key}"] = kendall_tau(strengths, truth[:60])
+                figures[f"{name}_{key}"] = kendall_tau(ranker.predict(test), truth[count:])
+                figures[f"{name}_train_{key}"] = kendall_tau(ranker.scores_, truth[:count])
+            strengths = BradleyTerry().fit(count, pairs).scores_
+            figures[f"bradley_terry_train_{key}"] = kendall_tau(strengths, truth[:count])
             for features in ("values", "summary"):
                 svm = RankSVM(features).fit(train, pairs)
-                figures[f"ranksvm_{features}_{key}"] = kendall_tau(svm.predict(test), truth[60:])
+                figures[f"ranksvm_{features}_{key}"] = kendall_tau(svm.predict(test), truth[count:])
     return figures
 
 
@@ -59,17 +62,18 @@ def pairs_or_grades(run: Run, seed: int) -> dict[str, float]:
     from icml_idealpoint.simulation import Annotators, Bumps
 
     figures = {}
-    X, severity = Bumps(48, 0.07).items(110, seed=seed)
+    count, held, points, answers = SIZES[run.scale]
+    X, severity = Bumps(points, 0.07).items(count + held, seed=seed)
     truth = 1 - severity
-    for noise in (0.1,) if run.scale == "smoke" else (0.03, 0.1, 0.3):
+    for noise in (0.03, 0.1, 0.3):
         people = Annotators(noise=noise)
-        pairs = people.pairs(truth[:60], 500, seed=seed + 1)
-        item, grade, _ = people.grades(truth[:60], 500, seed=seed + 1)
+        pairs = people.pairs(truth[:count], answers, seed=seed + 1)
+        item, grade, _ = people.grades(truth[:count], answers, seed=seed + 1)
         key = f"noise{round(100 * noise)}"
-        ranker = ranker_of(run, "soft_twed", seed).fit(X[:60], pairs)
-        figures[f"pairs_{key}"] = kendall_tau(ranker.predict(X[60:]), truth[60:])
-        grades = PrototypeGrades().fit(X[:60], item, grade)
-        figures[f"grades_{key}"] = kendall_tau(grades.predict(X[60:]), truth[60:])
+        ranker = ranker_of(run, "soft_twed", seed).fit(X[:count], pairs)
+        figures[f"pairs_{key}"] = kendall_tau(ranker.predict(X[count:]), truth[count:])
+        grades = PrototypeGrades().fit(X[:count], item, grade)
+        figures[f"grades_{key}"] = kendall_tau(grades.predict(X[count:]), truth[count:])
     return figures
 
 
@@ -82,17 +86,17 @@ def recovery(run: Run, seed: int) -> dict[str, float]:
     from icml_idealpoint.simulation import aeon_series, compare
 
     figures = {}
-    for name in ("ItalyPowerDemand",) if run.scale == "smoke" else ("GunPoint", "ItalyPowerDemand"):
+    for name in ("GunPoint", "ItalyPowerDemand"):
         series, _ = aeon_series(name, "TRAIN" if name == "ItalyPowerDemand" else "TEST")
         X = np.stack(series)[:, :, 0]
         X = X[:, :: 3 if name == "GunPoint" else 1]
         rng = np.random.default_rng(seed)
         chosen = rng.permutation(len(X))
-        count = min(len(X) - 1, 110)
+        count = min(len(X) - 1, 20 if run.scale == "smoke" else 110)
         ideal, items = X[chosen[:1]], X[chosen[1 : count + 1]]
         truth = -pairwise(items, ideal, nu=0.003, lam=0.1)[:, 0]
         split = 60 if count >= 100 else count // 2
-        pairs = compare(truth[:split], 500, flip=0.2, seed=seed + 1)
+        pairs = compare(truth[:split], SIZES[run.scale][3], flip=0.2, seed=seed + 1)
         method = "euclidean" if run.ablation == "euclidean" else "soft_twed"
         for label, metric in (("twed", method), ("euclidean", "euclidean")):
             ranker = ranker_of(run, metric, seed).fit(items[:split], pairs)

@@ -47,15 +47,16 @@ def propose(
     order = np.lexsort((code, -worth, times))
     used = np.zeros(items, np.int64)
     chosen: list[int] = []
-    for limit in (max_repeat, len(order)):
-        for at in order.tolist():
-            if len(chosen) == k:
-                break
-            a, b = first[at], second[at]
-            if at not in set(chosen[-k:]) and used[a] < limit and used[b] < limit:
-                chosen.append(at)
-                used[[a, b]] += 1
-        # Beyond the limit pairs repeat items, but the pairs themselves stay different.
+    for often in np.unique(times).tolist():
+        group = [at for at in order.tolist() if times[at] == often]
+        # Where the limit leaves too few, items repeat beyond it; pairs never do within a batch.
+        for limit in (max_repeat, len(order) + 1):
+            taken = set(chosen)
+            for at in group:
+                a, b = first[at], second[at]
+                if len(chosen) < k and at not in taken and used[a] < limit and used[b] < limit:
+                    chosen.append(at)
+                    used[[a, b]] += 1
     return np.stack([first[chosen], second[chosen]], axis=1)
 
 

@@ -144,7 +144,9 @@ def anneal(
             (ideal.shape[0], rates), flip_logit(FIRST_FLIP), dtype=ideal.dtype, device=ideal.device
         )
     logits = logits.clone().requires_grad_()
-    leaves = [ideal, log_scale, logits] if objective.noise else [ideal, log_scale]
+    leaves = [ideal, log_scale]
+    if objective.noise is not None and objective.likelihood != "hinge":
+        leaves.append(logits)
     adam = torch.optim.Adam(leaves, lr=learning_rate)
     best = Fit(
         *(t.detach().clone() for t in (ideal, log_scale, logits)),

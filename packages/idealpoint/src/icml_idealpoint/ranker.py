@@ -22,6 +22,7 @@ from icml_idealpoint.series import Gaps, Layout, SeriesSet, as_series
 STATIONARY = (
     1e-2  # norm of the loss' gradient by the standardised ideal series below which a fit has converged
 )
+COIN = 2e-3  # loss below log 2 from which on answers say something
 
 
 @dataclass(frozen=True)
@@ -294,12 +295,12 @@ class IdealPointRanker(BaseEstimator):
         self.history_, self.n_iter_ = tuple(fit.history), fit.steps
         self.converged_ = self.grad_norm_ < STATIONARY
         self.n_features_in_ = int(self._ideal.shape[2])
-        if len(rates) and self.noise is not None and float(rates.max()) > 0.98 * FLIP_CAP:
-            worst = [int(a) for a in np.flatnonzero(rates > 0.98 * FLIP_CAP)[:8]]
+        blind = self.likelihood != "hinge" and self.loss_ > np.log(2) - COIN
+        if blind or float(rates.max()) > 0.98 * FLIP_CAP:
+            worst = [int(a) for a in np.flatnonzero(rates >= rates.max())[:8]]
             warnings.warn(
-                f"the answers of annotators {worst} contradict any ranking: their flip rate has reached "
-                f"{FLIP_CAP}; "
-                "check what they were asked",
+                f"the answers (annotators {worst}) contradict any ranking: the model explains them no better "
+                "than coin flips; check what was asked",
                 UserWarning,
                 stacklevel=3,
             )

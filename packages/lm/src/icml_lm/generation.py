@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icml_lm.batching import Messages, chat_prompt, token_ids
 from icml_lm.cache import new_cache, repeat_rows, run_cached, select_rows
-from icml_lm.sampling import Choice, check_sampling, draw, uniforms
+from icml_lm.sampling import Choice, Generators, check_sampling, draw, uniforms
 
 Finish = Literal["eos", "stop", "length"]
 LogitsProcessor = Callable[[Tensor, Tensor], Tensor]
@@ -65,7 +65,7 @@ def generate(
     stop: str | int | Sequence[str | int] = (),
     tokenizer: Any = None,
     eos_id: int | Sequence[int] | None = None,
-    generator: torch.Generator | None = None,
+    generator: Generators | None = None,
     share_prefix: int = 1,
     logits_processor: LogitsProcessor | None = None,
 ) -> Gen:

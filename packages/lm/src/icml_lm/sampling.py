@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+Generators = torch.Generator | Sequence[torch.Generator]
+"""One generator for all rows, one after the other, or one for each row."""
 
 
 class Choice(NamedTuple):
@@ -54,19 +58,24 @@ def draw(
 
 
 def uniforms(
-    rows: int, steps: int, generator: torch.Generator | None, device: torch.device
+    rows: int, steps: int, generator: Generators | None, device: torch.device
 ) -> Float[Tensor, "rows steps"]:
-    """Uniform numbers in [0, 1), row after row, so that a batch draws what its rows draw one by one."""
+    """Uniform numbers in [0, 1), row after row, so that a batch draws what its rows draw one by one.
+
+    Raises:
+        ValueError: no generator, or a list with another number than one for each row.
+    """
     if generator is None:
         raise ValueError("sampling needs generator=torch.Generator().manual_seed(...)")
+    of_rows = [generator] * rows if isinstance(generator, torch.Generator) else list(generator)
+    if len(of_rows) != rows:
+        raise ValueError(f"{len(of_rows)} generators for {rows} rows; give one, or one for each row")
     # float32 draws in float64: the largest is well below 1, so that no product with a sum rounds up to it.
-    drawn = [torch.rand(steps, generator=generator, device=generator.device) for _ in range(rows)]
+    drawn = [torch.rand(steps, generator=g, device=g.device) for g in of_rows]
     return torch.stack(drawn).double().to(device)
 
 
-def check_sampling(
-    temperature: float, top_p: float, top_k: int, generator: torch.Generator | None = None
-) -> None:
+def check_sampling(temperature: float, top_p: float, top_k: int, generator: Generators | None = None) -> None:
     """Refuse impossible settings.
 
     Raises:

@@ -87,7 +87,7 @@ def shared_prefix_logprobs(
     return nested[0] if single else nested
 
 
-def choice(model: Any, tokenizer: Any, prompt: str | Tokens, options: Sequence[str]) -> ScoredChoice:
+def choose(model: Any, tokenizer: Any, prompt: str | Tokens, options: Sequence[str]) -> ScoredChoice:
     """The option that the model finds most probable behind the prompt, by the sum over its tokens.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from icml_core.checkpoint import load_state, save_state
+from icml_core.optimizers import torch_optimizer
 from icml_core.randomness import seeded
-from icml_core.run import write_atomically
 from torch import Tensor, nn
 
 from icml_lm.schedules import Schedule, factor
@@ -25,7 +26,8 @@ OptimizerChoice = str | Callable[..., torch.optim.Optimizer]
 Callback = Callable[[int, dict[str, float], Any], bool | None]
 """(step, figures, model) → True to stop."""
 
-CHECKPOINT = "checkpoint.pt"
+CHECKPOINT = "checkpoint.safetensors"
+KIND = "icml-lm-training"
 
 
 class NonFiniteLoss(FloatingPointError):
@@ -109,14 +111,16 @@ def train(
         progress: something with ``advance(1, loss=...)``, such as that of ``run.progress``.
 
     Raises:
-        ValueError: settings out of range, an unknown optimizer or schedule, nothing to train, no batch.
+        ValueError: settings out of range, an unknown schedule, nothing to train, no batch.
+        UnknownNameError: an unknown optimizer.
         NonFiniteLoss: the loss is infinite or not a number; earlier checkpoints stay as they were.
     """
     _check(steps=steps, lr=lr, warmup=warmup, clip=clip)
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
         raise ValueError("no parameter of the model requires a gradient; has it been frozen?")
-    made = make_optimizer(parameters, optimizer, lr=lr, weight_decay=weight_decay)
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    made = make_optimizer(named, optimizer, lr=lr, weight_decay=weight_decay)
     base_rates = [group["lr"] for group in made.param_groups]
     log, folder = TrainLog(), None if checkpoint is None else Path(checkpoint)
     loss_fn = loss_fn or own_loss
@@ -172,28 +176,20 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """An optimizer by torch's name, by a plug-in's, or from a factory.
 
-    Raises:
-        ValueError: torch has no optimizer of this name.
-        UnknownNameError: no installed plug-in has this component.
-    """
-    if callable(choice):
-        return choice(parameters, lr=lr, weight_decay=weight_decay)
-    if "." in choice:
-        from icml_core.components import resolve
-        from icml_core.registry import Registry
+    Args:
+        parameters: or pairs of names and parameters.
+        choice: as for ``train``.
+        lr: learning rate.
+        weight_decay: passed on where the optimizer has one.
 
-        component = Registry.discover().entry(choice).component
-        return resolve(component.target)(parameters, lr=lr, weight_decay=weight_decay)
-    known = {
-        name.lower(): kind
-        for name, kind in vars(torch.optim).items()
-        if isinstance(kind, type)
-        and issubclass(kind, torch.optim.Optimizer)
-        and kind is not torch.optim.Optimizer
-    }
-    if choice.lower() not in known:
-        raise ValueError(f"torch.optim has no optimizer {choice!r}; there are {', '.join(sorted(known))}")
-    return known[choice.lower()](parameters, lr=lr, weight_decay=weight_decay)
+    Raises:
+        UnknownNameError: neither torch nor an installed plug-in has it.
+    """
+    construct = torch_optimizer(choice) if isinstance(choice, str) else choice
+    options = {"weight_decay": weight_decay}
+    if not weight_decay and "weight_decay" not in inspect.signature(construct).parameters:
+        options = {}
+    return construct(parameters, lr=lr, **options)
 
 
 def own_loss(model: Any, batch: Any) -> Tensor:
@@ -272,26 +268,31 @@ def _save(
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     state = {
-        "model": model.state_dict(),
+        "model": dict(model.state_dict()),
         "optimizer": optimizer.state_dict(),
         "random": random[0],
         "cuda": random[1],
-        "log": json.dumps(asdict(log)),
+        "log": asdict(log),
     }
-    with write_atomically(folder / CHECKPOINT) as temporary:
-        torch.save(state, temporary)
+    save_state(folder / CHECKPOINT, state, kind=KIND, identity=_identity(model, optimizer))
 
 
 def _restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> TrainLog:
-    state = torch.load(path, map_location="cpu", weights_only=True)
+    state = load_state(path, kind=KIND, identity=_identity(model, optimizer))
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     torch.set_rng_state(state["random"])
     if state["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda"])
-    log = TrainLog(**json.loads(state["log"]))
+    log = TrainLog(**state["log"])
     log.resumed_from = log.steps
     return log
+
+
+def _identity(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """What must not change between the parts of a training: shapes of the weights, and the optimizer."""
+    shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    return {"weights": shapes, "optimizer": type(optimizer).__name__}
 
 
 def _check(*, steps: int, lr: float, warmup: int, clip: float | None) -> None:

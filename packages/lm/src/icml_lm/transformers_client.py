@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 class TransformersClient(ChatClient):
     """A causal model in this process: SmolLM2, a tiny one, or any of transformers.
 
-    Answers do not depend on what stands beside them in a batch: every answer has a generator of its own, seeded by
+    Answers do not depend on what stands beside them in a batch: every answer has a generator of its own,
+        seeded by
     the request's seed and the answer's number.
+
+    A tokenizer without a chat template (those of tiny models) gets the contents of the messages, one a line.
 
     Args:
         model: a name (``smollm2``, ``hf:PATH``, ``tiny:NAME``), or the model itself.
@@ -110,7 +113,7 @@ class TransformersClient(ChatClient):
                 texts = generate_text(
                     self.model,
                     self.tokenizer,
-                    [r.as_messages() for r in requests],
+                    [self._prompt(r) for r in requests],
                     max_new_tokens=first.max_tokens,
                     temperature=first.temperature,
                     top_p=first.top_p,
@@ -130,12 +133,23 @@ class TransformersClient(ChatClient):
             for place, request in enumerate(requests)
         ]
 
-    def _completion(self, text: Text, request: Request, number: int, seconds: float) -> Completion:
-        from icml_lm.batching import chat_prompt
+    def _prompt(self, request: Request) -> Any:
+        if hasattr(self.tokenizer, "apply_chat_template"):
+            return request.as_messages()
+        return "\n".join(content for _, content in request.messages)
 
+    def _tokens_in(self, request: Request) -> int:
+        from icml_lm.batching import chat_prompt, token_ids
+
+        prompt = self._prompt(request)
+        if isinstance(prompt, str):
+            return len(token_ids(self.tokenizer, prompt))
+        return len(chat_prompt(self.tokenizer, prompt))
+
+    def _completion(self, text: Text, request: Request, number: int, seconds: float) -> Completion:
         return Completion(
             text=text.text,
-            tokens_in=len(chat_prompt(self.tokenizer, request.as_messages())) if number == 0 else 0,
+            tokens_in=self._tokens_in(request) if number == 0 else 0,
             tokens_out=len(text.ids),
             token_logprobs=tuple(text.logp) if request.logprobs else None,
             finish="length" if text.finish == "length" else "stop",

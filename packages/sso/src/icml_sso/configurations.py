@@ -1,8 +1,7 @@
 """Sizes of decoders and of trainings: the published ones by name, and small ones of the same form.
 
-Published sizes: arXiv 2601.08393 and the training scripts of github.com/Unakar/Spectral-Ball-Optimizer. Names
-    of
-fields are those of Hugging Face's configurations.
+Published sizes: arXiv 2601.08393 and the training scripts of github.com/Unakar/Spectral-Ball-Optimizer.
+Names of fields are those of Hugging Face's configurations.
 """
 
 from __future__ import annotations

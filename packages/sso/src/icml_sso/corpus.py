@@ -1,5 +1,4 @@
-"""Text as tokens, in windows: the standard library's sources, packed files of tokens, data sets, any
-iterator.
+"""Text as tokens, in windows: the standard library's sources, packed files, data sets, any iterator.
 
 A window holds context + 1 tokens: inputs are all but its last, targets all but its first. Where a corpus
 knows its length, batch number t of seed s is a pure function of (s, t), so that a training resumes on the
@@ -189,9 +188,8 @@ class StreamCorpus:
         tokens = np.fromiter(islice(self._stream, wanted), dtype=np.int64)
         if len(tokens) < wanted:
             raise ValueError(
-                f"the stream ended {wanted - len(tokens)} tokens short of batch {self._next}: train for "
-                "fewer steps, "
-                "or give an iterator that repeats"
+                f"the stream ended {wanted - len(tokens)} tokens short of batch {self._next}: "
+                "train for fewer steps, or give an iterator that repeats"
             )
         return _checked(tokens.reshape(size, context + 1), self.vocab_size)
 
@@ -199,8 +197,7 @@ class StreamCorpus:
 def standard_library(limit: int | None = STANDARD_LIBRARY_BYTES) -> TokenCorpus:
     """The bytes of this Python's own sources: real text that is always there; 256 tokens.
 
-    Files are taken in the order of a hash of their names until there are ``limit`` bytes; every tenth is held
-    out.
+    Files come in the order of a hash of their names until there are ``limit`` bytes; every tenth is held out.
 
     Args:
         limit: bytes, or None for all.
@@ -370,8 +367,7 @@ def _checked(windows: np.ndarray, vocabulary: int) -> Tensor:
     if low < 0 or high >= vocabulary:
         raise ValueError(
             f"tokens from {low} to {high}, but the vocabulary is 0 to {vocabulary - 1}: the file was "
-            "written with "
-            "another tokenizer or in another integer type"
+            "written with another tokenizer or in another integer type"
         )
     return torch.from_numpy(windows)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import icml_kernels
 import torch
+from icml_kernels.matrices.matvec import matvec
 from icml_kernels.matrices.msign import Form
 from icml_kernels.matrices.singular import start_vectors
 from jaxtyping import Bool, Float
@@ -63,18 +64,13 @@ def has_outliers(phi: Float[Tensor, "batch rows columns"]) -> Bool[Tensor, " bat
     """
     wide = phi if phi.shape[1] <= phi.shape[2] else phi.mT
     precise = wide.to(torch.promote_types(wide.dtype, torch.float32))
-    x = start_vectors(precise)[:, :, None]
-
-    def apply(y: Tensor) -> Tensor:
-        image = torch.bmm(precise.mT, torch.bmm(precise, y))
-        return image / torch.linalg.vector_norm(image, dim=1, keepdim=True).clamp_min(1e-30)
-
-    y = apply(x)
-    image = torch.bmm(precise.mT, torch.bmm(precise, y))
-    z = image - y
-    quotient = torch.linalg.vector_norm(torch.bmm(precise, z), dim=1)
+    x = matvec(precise.mT, matvec(precise, start_vectors(precise)))
+    y = x / torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1e-30)
+    image = matvec(precise, y)
+    z = matvec(precise.mT, image) - y
     size = torch.linalg.vector_norm(z, dim=1).clamp_min(1e-30)
-    largest = torch.maximum(quotient / size, torch.linalg.vector_norm(torch.bmm(precise, y), dim=1))[:, 0]
+    quotient = torch.linalg.vector_norm(matvec(precise, z), dim=1) / size
+    largest = torch.maximum(quotient, torch.linalg.vector_norm(image, dim=1))
     # Entries so large that squares overflow leave nothing of y; their norm shows.
     bound = OUTLIER * min(phi.shape[1:]) ** 0.5
     return ~((largest <= OUTLIER) & (torch.linalg.vector_norm(precise, dim=(1, 2)) <= bound))

@@ -86,8 +86,7 @@ def _plugged_in(name: str, model: nn.Module, lr: float, options: dict[str, Any])
     if entry.kind != "optimizer" or "TorchOptimizer" not in entry.component.implements:
         raise ValueError(
             f"{name!r} is of kind {entry.kind!r} with the contracts {entry.component.implements}; an "
-            "optimizer with the "
-            "contract TorchOptimizer is wanted"
+            "optimizer with the contract TorchOptimizer is wanted"
         )
     return entry.component.load()(list(model.parameters()), lr=lr, **options)
 

@@ -147,9 +147,8 @@ class Pretraining:
         self.options = options or PretrainingOptions()
         if corpus.vocab_size > config.vocab_size:
             raise ValueError(
-                f"the corpus has {corpus.vocab_size} tokens, the model {config.vocab_size}: give the model "
-                "a larger "
-                "vocab_size"
+                f"the corpus has {corpus.vocab_size} tokens, the model {config.vocab_size}: "
+                "give the model a larger vocab_size"
             )
         self.config, self.corpus, self.seed, self.device = config, corpus, seed, device
         self.optimizer_options = dict(optimizer_options or {})
@@ -253,8 +252,7 @@ class Pretraining:
         if not (math.isfinite(row["loss"]) and math.isfinite(row["gradient_norm"])):
             raise FloatingPointError(
                 f"step {self.step + 1}: loss {row['loss']:g}, gradient norm {row['gradient_norm']:g}; "
-                "lower the learning "
-                f"rate ({options.lr:g} with {options.optimizer}) or warm up longer"
+                f"lower the learning rate ({options.lr:g} with {options.optimizer}) or warm up longer"
             )
         self.optimizer.step()
         if load is not None and self.config.moe is not None and self.config.moe.balance == "bias":
@@ -295,14 +293,16 @@ class Pretraining:
     @torch.no_grad()
     def evaluate(self) -> float:
         """Mean cross-entropy of the held-out windows, the same ones each time, nats a token."""
-        total = 0.0
-        for index in range(self.options.evaluation_batches):
+        options = self.options
+        total = torch.zeros((), device=self.device, dtype=torch.float64)
+        for index in range(options.evaluation_batches):
             batch = self.corpus.batch(
-                index, self.options.batch, self.config.context, seed=self.seed, split="validation"
-            ).to(self.device)
-            with self._autocast():
-                total += float(self.model(batch[:, :-1], batch[:, 1:]).cross_entropy)
-        return total / self.options.evaluation_batches
+                index, options.batch, self.config.context, seed=self.seed, split="validation"
+            )
+            for piece in own_share(batch).to(self.device).split(options.micro_batch or options.batch):
+                with self._autocast():
+                    total += self.model(piece[:, :-1], piece[:, 1:]).cross_entropy * len(piece)
+        return float(summed(total)) / (options.evaluation_batches * options.batch)
 
     def save(self, path: Path) -> None:
         """Write the whole state, atomically; the first process alone."""

@@ -21,6 +21,7 @@ from icml_sso.optimizer import SSO
 from icml_sso.pretraining import CHECKPOINT, Pretraining, PretrainingOptions
 
 _PACKED = (".bin", ".idx")
+_WIDE = 512
 
 
 def open_corpus(
@@ -69,7 +70,7 @@ def pretrain(
     precision: Literal["recipe", "float32", "bfloat16"] = "recipe",
     recompute: bool = False,
     measure_every: int = 1,
-    spectra_every: int = 20,
+    spectra_every: int | None = None,
     evaluate_every: int = 0,
     checkpoint_every: int = 0,
 ) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def pretrain(
         precision=chosen.precision if precision == "recipe" else precision,
         recompute=recompute,
         measure_every=measure_every,
-        spectra_every=spectra_every,
+        spectra_every=_spectra_every(model) if spectra_every is None else spectra_every,
         evaluate_every=evaluate_every,
         checkpoint_every=checkpoint_every,
     )
@@ -143,6 +144,11 @@ def final_health(training: Pretraining) -> dict[str, Any]:
 def _model(model: TransformerConfig, vocab_size: int | None, context: int | None) -> TransformerConfig:
     changes = {"vocab_size": vocab_size, "context": context}
     return replace(model, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _spectra_every(model: TransformerConfig) -> int:
+    """Singular values of all matrices of a wide model take longer than a step."""
+    return 20 if model.hidden_size < _WIDE else 500
 
 
 def _warmup(chosen: Recipe, steps: int | None) -> int:

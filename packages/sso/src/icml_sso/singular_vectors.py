@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 from icml_kernels import block_lanczos, lanczos_top, power_iter, top_singular
+from icml_kernels.matrices.matvec import matvec
 from icml_kernels.matrices.singular import start_vectors
 from jaxtyping import Float
 from torch import Tensor
@@ -53,4 +54,4 @@ def followed_triplet(
     if weight.shape[1] > weight.shape[2]:
         sigma, right, left = lanczos_top(weight.mT, v, steps, turn=turn)
         return sigma, left, right
-    return lanczos_top(weight, torch.bmm(weight, v[:, :, None])[:, :, 0], steps, turn=turn)
+    return lanczos_top(weight, matvec(weight, v), steps, turn=turn)

@@ -1,7 +1,7 @@
 """Trainings small enough to be repeated over seeds, learning rates and optimizers: what the claims measure.
 
-Every arm of one seed starts from the same weights and sees the same windows of the standard library's
-sources.
+Every arm of one seed starts from the same weights and sees the same windows of the standard
+library's sources.
 """
 
 from __future__ import annotations

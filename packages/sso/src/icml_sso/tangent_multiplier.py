@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 from icml_kernels import block_lanczos, msign_rank1
+from icml_kernels.matrices.matvec import matvec
 from icml_kernels.matrices.msign import Reduce, frobenius_norm
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -133,7 +134,7 @@ class _Problem:
         self.inverse = torch.where(norm > 0, 1.0 / norm.clamp_min(FLOOR), 0.0).to(m.dtype)
         # Where the floor of the norm applies the matrix is not of norm 1.
         self.square = (norm.to(m.dtype) * self.inverse).square()
-        image = torch.bmm(m, v[:, :, None])[:, :, 0]
+        image = matvec(m, v)
         self.overlap = (u * (image if reduce is None else reduce(image))).sum(1) * self.inverse
         self.noise = NOISE[options.msign_dtype]
         self.failure = FAILURE * max(options.tol, self.noise)
@@ -154,7 +155,7 @@ class _Problem:
             dtype=self.options.msign_dtype,
             reduce=self.reduce,
         )
-        image = torch.bmm(phi.to(m.dtype), v[:, :, None])[:, :, 0]
+        image = matvec(phi.to(m.dtype), v)
         return phi, (u * (image if self.reduce is None else self.reduce(image))).sum(1)
 
     def start(self, lam: Tensor) -> Direction:
@@ -266,13 +267,19 @@ def _try(problem: _Problem, best: Direction, lam: Tensor, wanted: Tensor) -> tup
 
 
 def _handed_over(problem: _Problem, best: Direction) -> Direction:
-    """Bisection for the matrices on which the Krylov solver failed; the better of the two stays."""
+    """The matrices on which the solver failed, once more: 16 bits in float32, and those by bisection.
+
+    The better of the two stays.
+    """
     rows = best.failed.nonzero()[:, 0]
-    part = _Problem(problem.m[rows], problem.u[rows], problem.v[rows], problem.options, problem.reduce)
-    found = bisection(part)
+    options, in_16_bits = problem.options, problem.options.msign_dtype in SIXTEEN_BITS
+    if in_16_bits:
+        options = replace(options, msign_dtype=torch.float32)
+    part = _Problem(problem.m[rows], problem.u[rows], problem.v[rows], options, problem.reduce)
+    found = krylov(part) if in_16_bits else bisection(part)
     better = found.residual.abs() < best.residual[rows].abs()
     taken = rows[better]
-    best.phi[taken] = found.phi[better]
+    best.phi[taken] = found.phi[better].to(best.phi.dtype)
     residual = best.residual.index_copy(0, taken, found.residual[better])
     return best._replace(
         lam=best.lam.index_copy(0, taken, found.lam[better]),
@@ -430,7 +437,10 @@ def tangent_lambda(
         TypeError: Arguments that are not floating tensors.
         ValueError: Shapes that do not fit, NaN or infinite numbers, vectors not of length 1, unknown options.
     """
-    options = SolverOptions(solver, tol, krylov_dim, max_iters, msign_steps, msign_dtype)
+    return _solved(m, u, v, SolverOptions(solver, tol, krylov_dim, max_iters, msign_steps, msign_dtype))
+
+
+def _solved(m: Tensor, u: Tensor, v: Tensor, options: SolverOptions) -> LambdaResult:
     m, u, v = _checked(m, u, v)
     found = tangent_direction(m[None], u[None], v[None], options)
     return LambdaResult(
@@ -482,14 +492,4 @@ class TangentLambda:
         if not isinstance(problem, TangentProblem):
             raise TypeError(f"the problem is a {type(problem).__name__}; expected a TangentProblem")
         chosen = replace(self.options, **options)  # type: ignore[arg-type]
-        return tangent_lambda(
-            problem.m,
-            problem.u,
-            problem.v,
-            solver=chosen.solver,
-            tol=chosen.tol,
-            krylov_dim=chosen.krylov_dim,
-            max_iters=chosen.max_iters,
-            msign_steps=chosen.msign_steps,
-            msign_dtype=chosen.msign_dtype,
-        )
+        return _solved(problem.m, problem.u, problem.v, chosen)

@@ -1,5 +1,4 @@
-"""Packed files of tokens, opened without trust: raw nanoGPT files and Megatron's pairs of ``.bin`` and
-``.idx``.
+"""Packed files of tokens, opened without trust: raw ones (nanoGPT) and Megatron's ``.bin`` with ``.idx``.
 
 A raw file is nothing but integers. A Megatron index says where documents lie in the ``.bin`` beside it:
     "MMIDIDX\\0\\0", version u64 = 1, type code u8, sequences u64, documents u64,
@@ -136,8 +135,7 @@ def _megatron(data: Path, index: Path) -> list[np.ndarray]:
         first = int(np.argmax(bad))
         raise ValueError(
             f"{index}: sequence {first} of {lengths[first]} tokens at byte {offsets[first]} does not lie "
-            "within the "
-            f"{size} bytes of {data.name}"
+            f"within the {size} bytes of {data.name}"
         )
     tokens = np.memmap(data, dtype=kind, mode="r", shape=(size // kind.itemsize,))
     starts = offsets // kind.itemsize

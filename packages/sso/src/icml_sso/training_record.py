@@ -1,5 +1,4 @@
-"""What a training leaves behind, one row a step: losses, σ/R, activations of the modules, load of the
-experts."""
+"""What a training leaves behind, one row a step: losses, σ/R, activations of modules, load of experts."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ COLUMNS = (
     "max_violation",
     "validation",
 )
-"""Losses in nats a token; RMS and largest magnitude of module outputs over all layers; MaxVio over layers'
-mean."""
+"""Losses in nats a token; RMS and largest magnitude of outputs over layers; MaxVio averaged over layers."""
 
 
 @dataclass

@@ -124,4 +124,5 @@ _forward = raw_op(
     reference.forward,
     fake=_fake,
     cpu=f"{_HERE}.cpu:forward",
+    cuda=f"{_HERE}.triton:forward",
 )

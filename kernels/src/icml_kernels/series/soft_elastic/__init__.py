@@ -167,12 +167,14 @@ _value = raw_op(
     reference.value,
     fake=_fake_value,
     cpu=f"{_HERE}.cpu:value",
+    cuda=f"{_HERE}.triton:value",
 )
 _value_and_gradients = raw_op(
     "soft_elastic_gradients",
     reference.value_and_gradients,
     fake=_fake_gradients,
     cpu=f"{_HERE}.cpu:value_and_gradients",
+    cuda=f"{_HERE}.triton:value_and_gradients",
 )
 
 

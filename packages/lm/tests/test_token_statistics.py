@@ -4,7 +4,7 @@ import pytest
 import torch
 from icml_lm.decoder import head_of, hidden_and_head
 from icml_lm.tiny import TinyConfig, TinyLM
-from icml_lm.token_stats import token_stats
+from icml_lm.token_statistics import token_stats
 
 
 def _exact(logits, targets, temperature=1.0):
