@@ -20,7 +20,9 @@ def everything() -> list:
     return [
         pytest.param(what, target, id=f"{what}-{number}-{target}")
         for op in OPS
-        for number, what in enumerate(importlib.import_module(f"icml_kernels.series.{op}.triton").specializations())
+        for number, what in enumerate(
+            importlib.import_module(f"icml_kernels.series.{op}.triton").specializations()
+        )
         for target in TARGETS
     ]
 

@@ -35,13 +35,19 @@ def both(call):
 
 
 @pytest.mark.parametrize(("metric", "cost"), METRICS)
-@pytest.mark.parametrize("window", [None, 2])
+@pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("masked", [False, True])
 def test_distances_equal_the_definition(metric, cost, window, masked):
     x, y = random(3, 7, 2), random(3, 6, 2, seed=1)
     if masked:
         x[0, 2, 1] = y[1, 3, 0] = float("nan")
-    options = {"cost": cost, "window": window, "masked": masked, "x_times": rising(3, 7), "y_times": rising(3, 6)}
+    options = {
+        "cost": cost,
+        "window": window,
+        "masked": masked,
+        "x_times": rising(3, 7),
+        "y_times": rising(3, 6),
+    }
     for found, expected in both(lambda: elastic_cross(x, y, metric, **LENGTHS, **options)):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 

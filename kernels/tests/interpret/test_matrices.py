@@ -20,7 +20,7 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def compare(call, tolerance: float = 2e-5) -> None:
+def assert_same(call, tolerance: float = 2e-5) -> None:
     with use_route("reference"):
         expected = call()
     with use_route("triton"):
@@ -32,12 +32,12 @@ def compare(call, tolerance: float = 2e-5) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_symmetric_product(shape):
     x = random(*shape)
-    compare(lambda: ns_syrk(x))
+    assert_same(lambda: ns_syrk(x))
     symmetric = x @ x.mT
-    compare(lambda: ns_syrk(x, 1.5, -0.25, symmetric))
-    compare(lambda: ns_poly(symmetric / shape[2], -2.0, 0.5))
+    assert_same(lambda: ns_syrk(x, 1.5, -0.25, symmetric))
+    assert_same(lambda: ns_poly(symmetric / shape[2], -2.0, 0.5))
     # Rows that are not contiguous: the iteration of a tall matrix reads its transpose.
-    compare(lambda: ns_syrk(random(shape[0], shape[2], shape[1]).mT))
+    assert_same(lambda: ns_syrk(random(shape[0], shape[2], shape[1]).mT))
 
 
 def test_only_the_lower_tiles_of_c_are_read():
@@ -54,7 +54,7 @@ def test_only_the_lower_tiles_of_c_are_read():
 def test_retraction_and_update(dtype, phi):
     w, direction = random(3, 17, 100).to(dtype), random(3, 17, 100, seed=1).to(phi)
     scale, alpha = random(3, seed=2).to(dtype), random(3, seed=3).to(dtype)
-    compare(lambda: retract_axpy(w, scale, direction, alpha), 1e-6)
+    assert_same(lambda: retract_axpy(w, scale, direction, alpha), 1e-6)
 
 
 @pytest.mark.parametrize("shape", [(2, 9, 130), (1, 20, 3)], ids=str)
@@ -62,5 +62,5 @@ def test_rank_one_load(shape):
     m = random(*shape)
     u, v = random(*shape[:2], seed=1), random(shape[0], shape[2], seed=2)
     scale, weight = random(shape[0], seed=3), random(shape[0], seed=4)
-    compare(lambda: rank1_load(m, u, v, scale, weight, torch.float32), 1e-6)
-    compare(lambda: rank1_load(m.mT, v, u, scale, weight, torch.float32), 1e-6)
+    assert_same(lambda: rank1_load(m, u, v, scale, weight, torch.float32), 1e-6)
+    assert_same(lambda: rank1_load(m.mT, v, u, scale, weight, torch.float32), 1e-6)

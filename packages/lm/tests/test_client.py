@@ -343,3 +343,14 @@ def test_the_client_side_imports_no_torch():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_without_torch_the_error_has_the_command():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import icml_lm\n"
+        "try:\n    icml_lm.TinyLM\nexcept Exception as error:\n    print(type(error).__name__, error)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.startswith("NeedsError needs icml-lm[torch] for icml_lm.TinyLM")
+    assert "pip install" in found.stdout

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from icml_lm.generation import generate_text
-from icml_lm.score import choice
+from icml_lm.score import choose
 from icml_lm.tasks import digit_ops, markov_world, rubric_world, vault
 from icml_lm.tasks.digit_ops import KNOWN, OPERATORS, DigitOps
 from icml_lm.tasks.markov_world import MarkovWorld
@@ -231,7 +231,7 @@ def test_a_base_learns_to_grade_a_small_rubric_world():
     gradings = world.gradings(60, seed=10**6)
     right = 0
     for g in gradings:
-        found = choice(model, symbols, world.grading_prompt(g.items, g.item), ["YES", "NO"])
+        found = choose(model, symbols, world.grading_prompt(g.items, g.item), ["YES", "NO"])
         right += (found.text == "YES") == g.answer
     assert right >= 54
     example = world.sample(1, seed=0)[0]

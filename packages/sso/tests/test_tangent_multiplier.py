@@ -89,6 +89,23 @@ def test_wide_matrices_in_16_bits_take_one_matrix_sign_and_are_right():
         assert abs(h(m, u, v, found.lam)) < 1e-5
 
 
+def test_the_direction_is_the_optimum_of_the_convex_program():
+    """max <M, Phi> with ||Phi||_2 <= 1 and <Theta, Phi> = 0, by an interior-point method."""
+    import cvxpy as cp
+
+    for seed in range(3):
+        m, u, v = problem((6, 8), seed)
+        m = m / m.norm()
+        theta = torch.outer(u, v)
+        x = cp.Variable((6, 8))
+        constraints = [cp.sigma_max(x) <= 1, cp.sum(cp.multiply(theta.numpy(), x)) == 0]
+        program = cp.Problem(cp.Maximize(cp.sum(cp.multiply(m.numpy(), x))), constraints)
+        optimum = float(program.solve(solver=cp.CLARABEL))
+        found = tangent_lambda(m, u, v, tol=1e-7, **EXACT)
+        assert float((m * found.phi).sum()) == pytest.approx(optimum, abs=1e-4)
+        assert abs(float((theta * found.phi).sum())) < 1e-4
+
+
 def test_a_batch_equals_its_members():
     problems = [problem((20, 32), seed) for seed in range(4)]
     m, u, v = (torch.stack(x).float() for x in zip(*problems, strict=True))

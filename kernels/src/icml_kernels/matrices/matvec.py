@@ -1,7 +1,7 @@
 """Batches of matrices times a vector each, at the speed of memory.
 
-CPU libraries give a batch of thin products to their general routine for small matrices, which is 10 to 30 times
-as slow as one product of matrix and vector after another.
+CPU libraries give a batch of thin products to their general routine for small matrices, which is 10 to 30
+times as slow as one product of matrix and vector after another.
 """
 
 from __future__ import annotations

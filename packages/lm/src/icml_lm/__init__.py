@@ -1,6 +1,6 @@
 """Small language models, chat clients and token statistics that the language packages share."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from icml_core import lazy
 
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy.attach(
+_load, __dir__, __all__ = lazy.attach(
     __name__,
     {
         "ArmsLog": "arms",
@@ -171,3 +171,15 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "wilson": "stats",
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return _load(name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("icml_kernels", "jaxtyping", "safetensors", "torch"):
+            raise
+        from icml_core.errors import NeedsError, install_command
+
+        hint = install_command("icml-lm[torch]")
+        raise NeedsError(f"icml-lm[torch] for icml_lm.{name}", hint=hint) from error

@@ -13,7 +13,7 @@ _JSON: dict[type | None, tuple[str, str]] = {
     dict: ("{", "object"),
     list: ("[", "array"),
 }
-LONGEST = 1_000_000  # characters; a longer reply is not searched
+LONGEST = 200_000  # characters; a longer reply is not searched
 
 
 class ParseError(ValueError):
@@ -61,7 +61,7 @@ def last_json(text: str, kind: type | None = None) -> Any:
         kind: ``dict`` or ``list``, where only that will do.
 
     Raises:
-        ParseError: where there is none.
+        ParseError: where there is none, or brackets are nested beyond what Python reads.
 
     Example:
         >>> last_json('First {"a": 1}. Better: {"a": [1, 2]} I think.')
@@ -79,7 +79,9 @@ def last_json(text: str, kind: type | None = None) -> Any:
             continue
         try:
             value, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
+        except RecursionError:
+            raise ParseError(f"brackets are nested too deeply to be read in {_shown(text)}") from None
+        except ValueError:
             at += 1
             continue
         if text[at] in opening:

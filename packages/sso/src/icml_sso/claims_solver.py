@@ -140,14 +140,14 @@ def sphere(run: Run, seed: int) -> dict[str, list[float] | float]:
 
 
 def steepest(run: Run, seed: int) -> dict[str, float | list[float]]:
-    """The direction against random tangent ones, a projected Muon step, and a convex program; drift off the
+    """The direction against random tangent ones, a projected Muon step, and the dual program; drift off the
     sphere.
 
     Under "no-tangent" the multiplier is 0.
     """
-    import cvxpy as cp
     import numpy as np
     import torch
+    from scipy.optimize import minimize_scalar
 
     from icml_sso.matrix_sign import exact_msign
     from icml_sso.tangent_multiplier import tangent_lambda
@@ -171,10 +171,14 @@ def steepest(run: Run, seed: int) -> dict[str, float | list[float]]:
         for _ in range(200)
     ]
     others.append(float((m * tangential(exact_msign(m))).sum()))
-    variable = cp.Variable((6, 8))
-    tangent = [cp.sigma_max(variable) <= 1, cp.sum(cp.multiply(theta.numpy(), variable)) == 0]
-    program = cp.Problem(cp.Maximize(cp.sum(cp.multiply(m.numpy(), variable))), tangent)
-    optimum = float(program.solve(solver=cp.CLARABEL))
+    # Strong duality: the convex program's optimum is the least nuclear norm of M + lambda Theta.
+    dual = minimize_scalar(
+        lambda x: float(torch.linalg.matrix_norm(m + x * theta, ord="nuc")),
+        bounds=(-3.0, 3.0),
+        method="bounded",
+        options={"xatol": 1e-12},
+    )
+    optimum = float(dual.fun)
     orders = {True: _drift_order(seed, tangent=lam != 0.0), False: _drift_order(seed, tangent=False)}
     return {
         "advantage": min(value - other for other in others),
@@ -397,7 +401,7 @@ def add_claims(suite: ClaimSuite) -> None:
         figure="optimum_gap",
         kind="every",
         at_most=1e-4,
-        statement="<M, Phi> equals the optimum of the convex program to 1e-4, on 6 x 8 matrices.",
+        statement="<M, Phi> equals the optimum of the convex program, by its dual, to 1e-4 on 6 x 8 matrices.",
         paper="Closed form of the constrained problem (method).",
         teeth="no-tangent",
     )

@@ -120,13 +120,15 @@ def elastic_cross_kernel(
             valid = (i >= 1) & (j >= 1) & (i <= n) & (j <= m) & (tl.abs(i - j) <= near)
             inner = valid & (i >= 2) & (j >= 2)
             match, up, left, here = candidates_kernel(
-                x, y, p, q, x_times, y_times, before, last, i, k, n_all, m_all, channels, nu, smoothing2, valid,
-                inner, TWED, SQUARED, MASKED,
+                x, y, p, q, x_times, y_times, before, last, i, k, n_all, m_all, channels, nu, smoothing2,
+                valid, inner, TWED, SQUARED, MASKED,
             )  # fmt: skip
             found = tl.minimum(match, tl.minimum(up, left))
             if not TWED:
                 found += here
-            found = tl.where(valid, found, tl.where((i == 0) & (j == 0), 0.0, _FAR)).to(state.dtype.element_ty)
+            found = tl.where(valid, found, tl.where((i == 0) & (j == 0), 0.0, _FAR)).to(
+                state.dtype.element_ty
+            )
             tl.store(now + i, found, mask=i <= n_all)
             tl.store(out + pair + i * 0, found, mask=(i == n) & (j == m))
         tl.debug_barrier()

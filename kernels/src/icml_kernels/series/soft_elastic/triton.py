@@ -1,9 +1,10 @@
 """Smooth elastic distances on the GPU: one program a pair, from anti-diagonal to anti-diagonal.
 
-The cells of an anti-diagonal do not depend on each other; lane i of the program has row i of the table. Diagonals
-lie in memory that the program alone uses (three of them, and what the way back keeps), so that a lane finds its
-upper neighbour's value there after a barrier, and series longer than a block of lanes are walked in pieces. The way
-forward keeps two neighbouring diagonals every ``stride`` diagonals; the way back computes those between anew.
+The cells of an anti-diagonal do not depend on each other; lane i of the program has row i of the table.
+Diagonals lie in memory that the program alone uses (three of them, and what the way back keeps), so that a
+lane finds its upper neighbour's value there after a barrier, and series longer than a block of lanes are
+walked in pieces. The way forward keeps two neighbouring diagonals every ``stride`` diagonals; the way back
+computes those between anew.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ def _run(
     inputs = [t.contiguous() for t in (x.mT, y.mT, p, q, x_times, y_times)]
     stride = max(2, int((2 * (n + m)) ** 0.5))
     width = n + 1
-    kept = -(-(n + m + 1) // stride)
+    kept = (n + m + 1) // stride + 1
     state = x.new_full((pairs, 3 if not gradients else stride + 2, width), BIG)
-    saved = x.new_empty((pairs, 2 * kept if gradients else 1, width))
+    saved = x.new_full((pairs, 2 * kept if gradients else 1, width), BIG)
     flow = x.new_zeros((pairs, 3 if gradients else 1, width))
     matched = x.new_zeros((pairs, 3 if gradients else 1, width))
     out = x.new_empty(pairs)
@@ -157,7 +158,8 @@ def candidates_kernel(
     x, y, p, q, x_times, y_times, before, last, i, k, n_all, m_all, channels, nu, smoothing2, valid, inner,
     TWED: tl.constexpr, SQUARED: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """What cells (i, k - i), counted from 1, choose from; ``before`` and ``last`` are diagonals k - 2 and k - 1."""
+    """What cells (i, k - i), counted from 1, choose from; ``before`` and ``last`` are diagonals k - 2 and k -
+    1."""
     match = tl.load(before + i - 1, mask=valid, other=_FAR)
     up = tl.load(last + i - 1, mask=valid, other=_FAR)
     left = tl.load(last + i, mask=valid, other=_FAR)
@@ -189,11 +191,13 @@ def _diagonal(
         valid = (i >= 1) & (j >= 1) & (i <= n) & (j <= m) & (tl.abs(i - j) <= reach)
         inner = valid & (i >= 2) & (j >= 2)
         match, up, left, here = candidates_kernel(
-            x, y, p, q, x_times, y_times, before, last, i, k, n_all, m_all, channels, nu, smoothing2, valid, inner,
-            TWED, SQUARED, MASKED,
+            x, y, p, q, x_times, y_times, before, last, i, k, n_all, m_all, channels, nu, smoothing2, valid,
+            inner, TWED, SQUARED, MASKED,
         )  # fmt: skip
         least = tl.minimum(match, tl.minimum(up, left))
-        total = tl.exp((least - match) / gamma) + tl.exp((least - up) / gamma) + tl.exp((least - left) / gamma)
+        total = (
+            tl.exp((least - match) / gamma) + tl.exp((least - up) / gamma) + tl.exp((least - left) / gamma)
+        )
         found = least - gamma * tl.log(total)
         if not TWED:
             found += here
@@ -235,13 +239,13 @@ def soft_elastic_kernel(
             x, y, p, q, x_times, y_times, before, last, now, out, k, n, m, n_all, m_all, channels, gamma, nu,
             smoothing2, near, TWED, SQUARED, MASKED, BLOCK,
         )  # fmt: skip
-        if GRADIENTS:
+        if GRADIENTS:  # noqa: SIM102 (known when the kernel is compiled, unlike the other)
             # Before the diagonals of block k // stride come those with its remainders 0 and stride - 1.
             if (k + 1) % stride == 0:
                 for first in range(0, n_all + 1, BLOCK):
                     i = first + tl.arange(0, BLOCK)
                     place = saved + 2 * ((k + 1) // stride) * width + i
-                    inside = (i <= n_all) & ((k + 1) // stride < kept)
+                    inside = i <= n_all
                     tl.store(place, tl.load(last + i, mask=inside), mask=inside)
                     tl.store(place + width, tl.load(now + i, mask=inside), mask=inside)
                 tl.debug_barrier()
@@ -261,22 +265,25 @@ def soft_elastic_kernel(
             for first in range(0, n_all + 1, BLOCK):
                 i = first + tl.arange(0, BLOCK)
                 inside = i <= n_all
-                held = inside & (part > 0)
                 place = saved + 2 * part * width + i
-                tl.store(state + i, tl.load(place, mask=held, other=_FAR), mask=inside)
-                tl.store(state + width + i, tl.load(place + width, mask=held, other=_FAR), mask=inside)
+                tl.store(state + i, tl.load(place, mask=inside), mask=inside)
+                tl.store(state + width + i, tl.load(place + width, mask=inside), mask=inside)
             tl.debug_barrier()
             top = tl.minimum((part + 1) * stride, n + m + 1)
             for k in range(part * stride, top):
                 row = state + (k - part * stride) * width
                 _diagonal(
-                    x, y, p, q, x_times, y_times, row, row + width, row + 2 * width, out, k, n, m, n_all, m_all,
-                    channels, gamma, nu, smoothing2, near, TWED, SQUARED, MASKED, BLOCK,
+                    x, y, p, q, x_times, y_times, row, row + width, row + 2 * width, out, k, n, m, n_all,
+                    m_all, channels, gamma, nu, smoothing2, near, TWED, SQUARED, MASKED, BLOCK,
                 )  # fmt: skip
             for step in range(0, top - part * stride):
                 k = top - 1 - step
                 row = state + (k - part * stride) * width
-                here, above, far = flow + (k % 3) * width, flow + ((k + 2) % 3) * width, flow + ((k + 1) % 3) * width
+                here, above, far = (
+                    flow + (k % 3) * width,
+                    flow + ((k + 2) % 3) * width,
+                    flow + ((k + 1) % 3) * width,
+                )
                 below = matched + ((k + 2) % 3) * width
                 for first in range(0, n_all + 1, BLOCK):
                     i = first + tl.arange(0, BLOCK)
@@ -284,8 +291,8 @@ def soft_elastic_kernel(
                     valid = (i >= 1) & (j >= 1) & (i <= n) & (j <= m) & (tl.abs(i - j) <= near)
                     inner = valid & (i >= 2) & (j >= 2)
                     match, up, left, _ = candidates_kernel(
-                        x, y, p, q, x_times, y_times, row, row + width, i, k, n_all, m_all, channels, nu, smoothing2,
-                        valid, inner, TWED, SQUARED, MASKED,
+                        x, y, p, q, x_times, y_times, row, row + width, i, k, n_all, m_all, channels, nu,
+                        smoothing2, valid, inner, TWED, SQUARED, MASKED,
                     )  # fmt: skip
                     least = tl.minimum(match, tl.minimum(up, left))
                     u, v, w = (least - match) / gamma, (least - up) / gamma, (least - left) / gamma
@@ -340,8 +347,8 @@ def soft_elastic_kernel(
                     j = k - i
                     valid = (i >= 1) & (j >= 1) & (i <= n) & (j <= m) & (tl.abs(i - j) <= near)
                     match, up, left, _ = candidates_kernel(
-                        x, y, p, q, x_times, y_times, row, row + width, i, k, n_all, m_all, channels, nu, smoothing2,
-                        valid, valid & (i >= 2) & (j >= 2), TWED, SQUARED, MASKED,
+                        x, y, p, q, x_times, y_times, row, row + width, i, k, n_all, m_all, channels, nu,
+                        smoothing2, valid, valid & (i >= 2) & (j >= 2), TWED, SQUARED, MASKED,
                     )  # fmt: skip
                     least = tl.minimum(match, tl.minimum(up, left))
                     e, f = tl.exp((least - match) / gamma), tl.exp((least - up) / gamma)
