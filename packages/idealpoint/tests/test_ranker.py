@@ -162,6 +162,24 @@ def test_no_pair_repeats_while_unseen_ones_remain():
     assert len(propose(np.zeros(3), np.array([[0, 1], [0, 2], [1, 2]]), 2)) == 2
 
 
+def test_chosen_pairs_teach_no_less_than_random_ones():
+    """After 300 answers about 24 items, mean tau over ten seeds."""
+    chosen, random = [], []
+    for seed in range(10):
+        X, severity = Bumps(12, 0.05).items(24, seed=seed)
+        truth, rng = -severity, np.random.default_rng(seed)
+        pairs = compare(truth, 60, flip=0.1, seed=seed)
+        everything = compare(truth, 300, flip=0.1, seed=seed)
+        options = {"n_starts": 1, "max_iter": 40, "dtype": "float32"}
+        for _ in range(4):
+            asked = IdealPointRanker(**options).fit(X, pairs).next_pairs(k=60, max_repeat=6)
+            wins = (truth[asked[:, 0]] > truth[asked[:, 1]]) ^ (rng.random(60) < 0.1)
+            pairs = np.concatenate([pairs, np.where(wins[:, None], asked, asked[:, ::-1])])
+        for found, answers in ((chosen, pairs), (random, everything)):
+            found.append(kendall_tau(IdealPointRanker(**options).fit(X, answers).scores_, truth))
+    assert np.mean(chosen) >= np.mean(random)
+
+
 def test_the_seed_decides_everything():
     X, severity = Bumps(16).items(12, seed=0)
     pairs = compare(-severity, 60, flip=0.1, seed=0)

@@ -2,10 +2,11 @@
 
     python packages/sso/benchmarks/step.py [--quick] [--device cpu] [--out packages/sso/benchmarks/results]
 
-Gradients are given, so that nothing but the step is timed; every Muon-like optimizer takes eight
-Newton-Schulz steps. Each line is the median of several steps after two that are not counted, one process, one thread.
-Peak memory is what the step allocates beyond parameters, gradients and state: by torch's profiler on a CPU, by
-the allocator on a GPU. Peers that are not installed (requirements.txt) are left out.
+Gradients are given, so that nothing but the step is timed. Muon-like optimizers take eight Newton-Schulz
+steps. Each line is the median of several steps after two that are not counted, one process, one thread. Peak
+memory is what the step allocates beyond parameters, gradients and
+state: by torch's profiler, or a GPU's allocator.
+Peers that are not installed (requirements.txt) are left out.
 """
 
 from __future__ import annotations

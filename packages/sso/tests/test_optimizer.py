@@ -33,7 +33,7 @@ def with_a_gap(*shape: int) -> nn.Parameter:
 
 def step(optimizer, params, seed):
     for k, p in enumerate(params):
-        p.grad = random(*p.shape, seed=1000 * seed + k, dtype=p.dtype)
+        p.grad = random(*p.shape, seed=1000 * seed + k + 77, dtype=p.dtype)
     optimizer.step()
 
 
@@ -196,8 +196,9 @@ def test_a_singular_value_that_overtakes_is_found():
 def test_equal_shapes_together_equal_one_by_one(shape, atomic, count):
     found = []
     for foreach in (True, False):
-        params = [parameter(*shape, seed=k) for k in range(count)]
-        options = {"msign_dtype": torch.float32, "lr": 0.05, "foreach": foreach}
+        params = [parameter(*shape, seed=k, dtype=torch.float64) for k in range(count)]
+        # In double precision: in float32 rounding may decide whether a multiplier is within tolerance.
+        options = {"msign_dtype": torch.float64, "lr": 0.05, "foreach": foreach}
         optimizer = SSO(matrices(*params, atomic=[atomic] * count), **options)
         for seed in range(2):
             step(optimizer, params, seed)
@@ -399,10 +400,10 @@ def test_matrix_signs_that_come_out_wrong_are_computed_again(monkeypatch):
         return phi * 4 if options["dtype"] == torch.bfloat16 else phi
 
     p, q = parameter(12, 20), parameter(12, 20)
-    right = SSO([q], lr=0.1, msign_dtype=torch.float32)
+    right = SSO([q], lr=0.1, msign_dtype=torch.float32, solver="none")
     step(right, [q], 0)
     monkeypatch.setattr(module, "msign_rank1", spoilt)
-    optimizer = SSO([p], lr=0.1)
+    optimizer = SSO([p], lr=0.1, solver="none")
     step(optimizer, [p], 0)
     assert optimizer.coverage()["reruns"] == 1.0
     torch.testing.assert_close(p, q, rtol=0, atol=2e-3)

@@ -15,7 +15,8 @@ def matvec(
     m: Float[Tensor, "batch rows columns"], x: Float[Tensor, "batch columns"]
 ) -> Float[Tensor, "batch rows"]:
     """M x for each matrix of the batch. Not written for gradients."""
-    if m.is_cuda or m.shape[0] == 1 or torch.compiler.is_compiling():
+    # One matrix is not treated apart: a batch rounds as its members do.
+    if m.is_cuda or torch.compiler.is_compiling():
         return torch.bmm(m, x[:, :, None])[:, :, 0]
     out = m.new_empty(m.shape[0], m.shape[1])
     for row, matrix, vector in zip(out, m, x, strict=True):

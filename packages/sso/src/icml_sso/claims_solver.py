@@ -401,7 +401,7 @@ def add_claims(suite: ClaimSuite) -> None:
         figure="optimum_gap",
         kind="every",
         at_most=1e-4,
-        statement="<M, Phi> equals the optimum of the convex program, by its dual, to 1e-4 on 6 x 8 matrices.",
+        statement="<M, Phi> equals the optimum of the convex program (by its dual) to 1e-4, 6 x 8.",
         paper="Closed form of the constrained problem (method).",
         teeth="no-tangent",
     )

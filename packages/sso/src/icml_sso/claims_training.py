@@ -156,7 +156,7 @@ def depth(run: Run, seed: int) -> dict[str, float]:
     """A narrow decoder of many layers without warm-up, at the lr that is the better one for AdamW too."""
     figures: dict[str, float] = {}
     for name in ("sso", "adamw"):
-        arm = _train(run, seed, name, HIGH_LR, steps=_steps(run, 40), width=32, layers=DEPTHS[run.scale])
+        arm = _train(run, seed, name, HIGH_LR, steps=_steps(run, 60), width=32, layers=DEPTHS[run.scale])
         figures[f"{name}_loss"] = arm.validation
         figures[f"{name}_diverged"] = float(arm.diverged)
     return figures

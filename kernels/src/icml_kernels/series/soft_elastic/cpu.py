@@ -17,7 +17,7 @@ from torch import Tensor
 
 from icml_kernels.njit import threads as default_threads
 from icml_kernels.series.recurrence import radius
-from icml_kernels.series.soft_elastic.loops import LANES, groups
+from icml_kernels.series.soft_elastic.loops import LANES, solve_groups
 
 ONE_BLOCK = 2**20  # bytes of weights that stay in a core's cache: below this nothing is computed twice
 _FEW_CELLS = 20_000  # below this a thread costs more than it saves
@@ -73,10 +73,12 @@ def _run(
     bounds = np.linspace(0, groups, shares + 1).astype(np.int64)
     arguments = (block, *flags, *numbers, *inputs, *lengths, *found)
     if shares == 1:
-        groups(0, groups, *arguments)
+        solve_groups(0, groups, *arguments)
     else:
         with ThreadPoolExecutor(shares) as pool:
-            for done in [pool.submit(groups, bounds[s], bounds[s + 1], *arguments) for s in range(shares)]:
+            for done in [
+                pool.submit(solve_groups, bounds[s], bounds[s + 1], *arguments) for s in range(shares)
+            ]:
                 done.result()
     back = np.empty(pairs, np.int64)
     back[lanes.ravel()[:pairs]] = np.arange(pairs)

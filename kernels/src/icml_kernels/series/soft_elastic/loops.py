@@ -1,8 +1,9 @@
 """The compiled loops of the smooth elastic distances; their lanes are pairs.
 
-Where an index is the sum of a slice's start and a loop's counter, the slice is taken first: the compiler then sees
-that no index is negative. Numbers are written in the arrays' own precision: 1 itself would turn float32 into float64.
-A change of ``vector_math`` is not seen by the cache of this file; change this file too, or empty the cache.
+Where an index is the sum of a slice's start and a loop's counter, the slice is taken first: the compiler then
+sees that no index is negative. Numbers are written in the arrays' own precision: 1 itself would turn float32
+into float64. A change of ``vector_math`` is not seen by the cache of this file; change this file too, or
+empty the cache.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LANES = 32
 
 
 @njit(nogil=True)
-def groups(
+def solve_groups(
     begin, end, block, gradients, twed, squared, banded, masked, gamma, nu, smoothing2, x, y, p, q,
     x_times, y_times, x_lengths, y_lengths, reach, value, x_gradient, y_gradient, p_gradient, q_gradient,
     x_times_gradient, y_times_gradient, gamma_gradient, nu_gradient,

@@ -19,7 +19,7 @@ from torch import Tensor
 from icml_kernels.ahead_of_time import Specialization
 from icml_kernels.series.recurrence import BIG, radius
 
-BLOCK = 256
+BLOCK = 128
 WARPS = 4
 _FAR = tl.constexpr(BIG)
 
