@@ -300,3 +300,19 @@ def test_bad_arguments_are_named():
         top_singular(x, iters=-1)
     with pytest.raises(ValueError, match=r"lower=2"):
         optimal_quintics(3, 2.0)
+
+
+@pytest.mark.parametrize("form", ["gram", "standard"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sixteen_bits_stay_in_range_for_any_spectrum(form, dtype):
+    """Log-normal singular values: with 16-bit Gram matrices one in a hundred of a few rows overflowed."""
+    generator = torch.Generator().manual_seed(0)
+    for shape, count in (((3, 8), 4000), ((8, 24), 1000), ((16, 64), 300)):
+        for spread in (0.5, 1.5, 4.0):
+            left, values, right = torch.linalg.svd(
+                torch.randn(count, *shape, generator=generator), full_matrices=False
+            )
+            values = torch.exp(spread * torch.randn(values.shape, generator=generator))
+            found = msign(left * values[:, None] @ right, form=form, dtype=dtype).float()
+            assert bool(found.isfinite().all())
+            assert float(torch.linalg.matrix_norm(found, ord=2).max()) < 1.05

@@ -137,6 +137,22 @@ def test_bootstrap_intervals_contain_the_fit_and_shrink_with_answers():
     assert widths[1] < widths[0]
 
 
+def test_intervals_cover_a_simulated_truth():
+    """90 % intervals over five truths inside the model, with penalties that bias little."""
+    inside = []
+    for seed in range(5):
+        X, severity = Bumps(8, 0.05).items(20, seed=seed)
+        options = {"noise": None, "length": 8, "rough": 1e-4, "large": 1e-4}
+        first = compare(-severity, 300, scale=0.3, seed=seed)
+        truth = IdealPointRanker(**options, n_starts=1, max_iter=60).fit(X, first).scores_
+        truth = 1.5 * (truth - truth.mean()) / truth.std()
+        answers = compare(truth, 600, scale=1.0, seed=seed + 1)
+        ranker = IdealPointRanker(**options, n_starts=2, max_iter=100).fit(X, answers)
+        low, high = ranker.bootstrap(40, max_iter=60).score_interval_.T
+        inside.append((low <= truth) & (truth <= high))
+    assert 0.85 <= np.mean(inside) <= 0.95
+
+
 def test_probabilities_follow_from_scores():
     X, pairs = levels()
     ranker = quick().fit(X, pairs)

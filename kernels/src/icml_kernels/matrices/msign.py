@@ -31,6 +31,7 @@ EPSILON = 1e-7  # added to the norm that X is divided by
 # From this ratio of columns to rows on the Gram form needs fewer products; 16 bits pay for the restart.
 GRAM_FROM = 1.5
 GRAM_FROM_16_BITS = 2.0
+CAREFUL_ROWS = 512  # up to which 16-bit Gram matrices are float32 on a GPU too
 SIXTEEN_BITS = (torch.bfloat16, torch.float16)
 # Steps after which the Gram form starts anew from X. Rounding makes the smallest eigenvalues of R negative,
 # by one part in 2^8 in bfloat16, and the polynomials blow negative ones up: by less than the convergent range
@@ -171,7 +172,15 @@ def _segments(dtype: torch.dtype, steps: int) -> list[int]:
 
 
 def _gram_segment(x: Tensor, coefficients: tuple[Triple, ...], reduce: Reduce | None) -> Tensor:
-    gram = _square(x)
+    """Q X after some steps. In 16 bits the small matrices are float32, unless they are large and on a GPU.
+
+    Rounded to 16 bits a Gram matrix has negative eigenvalues beside small singular values, and an entry of Q
+    is off by a tenth of X: both can leave the range in which the polynomials converge. That happened to one
+    in a hundred matrices of a few rows with spread-out singular values, and to none of 64 rows.
+    """
+    careful = x.dtype in SIXTEEN_BITS and (x.shape[1] <= CAREFUL_ROWS or not x.is_cuda)
+    precise = x.float() if careful else x
+    gram = _square(precise)
     if reduce is not None:
         gram = reduce(gram)
     product: Tensor | None = None
@@ -182,7 +191,7 @@ def _gram_segment(x: Tensor, coefficients: tuple[Triple, ...], reduce: Reduce | 
         if step < len(coefficients):
             gram = torch.bmm(torch.bmm(z, gram), z)
     assert product is not None
-    return torch.bmm(product, x)
+    return torch.bmm(product, precise).to(x.dtype)
 
 
 def _square(x: Tensor) -> Tensor:

@@ -80,6 +80,9 @@ class SolverOptions:
             )
 
 
+WORST = 1.5  # in place of an |h| that is no number
+
+
 class Direction(NamedTuple):
     """The update direction of each matrix of a batch.
 
@@ -156,7 +159,9 @@ class _Problem:
             reduce=self.reduce,
         )
         image = matvec(phi.to(m.dtype), v)
-        return phi, (u * (image if self.reduce is None else self.reduce(image))).sum(1)
+        h = (u * (image if self.reduce is None else self.reduce(image))).sum(1)
+        # |h| <= 1. A matrix sign that overflowed in 16 bits counts as far off, and is handed over.
+        return phi, torch.nan_to_num(h, nan=WORST, posinf=WORST, neginf=WORST).clamp(-WORST, WORST)
 
     def start(self, lam: Tensor) -> Direction:
         """The direction at given multipliers, one matrix sign each."""

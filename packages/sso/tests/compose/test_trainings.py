@@ -25,7 +25,7 @@ def test_it_trains_the_network_of_flashschnet(optimizer):
 
 
 def test_it_trains_a_language_model_and_resumes_bit_for_bit(tmp_path):
-    """On second-order chains the loss falls below that of a guess; a stopped run goes on as if it had not been."""
+    """The loss falls below that of a guess, and a stopped run goes on as if it had not been."""
     from icml_lm import TinyConfig, TinyLM, train
     from icml_lm.tasks import MarkovWorld
 
@@ -39,7 +39,7 @@ def test_it_trains_a_language_model_and_resumes_bit_for_bit(tmp_path):
     options = {"lr": 2e-2, "optimizer": "sso.sso"}
     whole = TinyLM(config, seed=0)
     log = train(whole, batch, steps=40, **options)
-    assert log.loss[-1] < 0.9 * np.log(world.vocab)
+    assert log.loss[-1] < np.log(world.vocab) - 0.2
 
     def stop(step, figures, model):
         if step == 24:

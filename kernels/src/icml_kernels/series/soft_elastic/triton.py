@@ -20,7 +20,7 @@ from icml_kernels.ahead_of_time import Specialization
 from icml_kernels.series.recurrence import BIG, radius
 
 BLOCK = 128
-WARPS = 4
+WARPS = 8  # with fewer the way back spills registers
 _FAR = tl.constexpr(BIG)
 
 
