@@ -87,7 +87,7 @@ def test_the_auxiliary_loss_is_transformers_and_one_where_the_load_is_even():
     theirs = modeling.load_balancing_loss_func((logits,), num_experts=5, top_k=2)
     statistics = block(inputs())[1]
     # transformers' shares of assignments sum to k, those of the Switch Transformer and Megatron to 1.
-    assert abs(statistics.aux_loss.item() - float(theirs) / 2) < 1e-6
+    assert abs(statistics.aux_loss.item() - theirs.item() / 2) < 1e-6
     assert abs(statistics.z_loss.item() - float(torch.logsumexp(logits, 1).square().mean())) < 1e-12
     with torch.no_grad():
         block.gate.weight.zero_()

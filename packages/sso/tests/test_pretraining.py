@@ -475,7 +475,7 @@ def test_the_job_reads_packed_tokens_and_text(tmp_path):
     with pytest.raises(ValueError, match="goes with packed tokens"):
         open_corpus(tmp_path / "a.txt", tmp_path / "train.bin", vocab_size=256)
     with pytest.raises(ValueError, match="did you mean 'tiny'"):
-        pretrain(Run(tmp_path / "no", quiet=True), config="tinny")
+        pretrain(Run(tmp_path / "no", quiet=True), recipe="tinny")
 
 
 if __name__ == "__main__":  # one of the processes of test_two_processes_train_as_one

@@ -31,7 +31,7 @@ EPSILON = 1e-7  # added to the norm that X is divided by
 # From this ratio of columns to rows on the Gram form needs fewer products; 16 bits pay for the restart.
 GRAM_FROM = 1.5
 GRAM_FROM_16_BITS = 2.0
-CAREFUL_ROWS = 512  # up to which 16-bit Gram matrices are float32 on a GPU too
+CAREFUL_ROWS = 64  # below this 16-bit Gram matrices are not safe
 SIXTEEN_BITS = (torch.bfloat16, torch.float16)
 # Steps after which the Gram form starts anew from X. Rounding makes the smallest eigenvalues of R negative,
 # by one part in 2^8 in bfloat16, and the polynomials blow negative ones up: by less than the convergent range
@@ -172,13 +172,14 @@ def _segments(dtype: torch.dtype, steps: int) -> list[int]:
 
 
 def _gram_segment(x: Tensor, coefficients: tuple[Triple, ...], reduce: Reduce | None) -> Tensor:
-    """Q X after some steps. In 16 bits the small matrices are float32, unless they are large and on a GPU.
+    """Q X after some steps; of few rows in 16 bits with small matrices in float32.
 
-    Rounded to 16 bits a Gram matrix has negative eigenvalues beside small singular values, and an entry of Q
-    is off by a tenth of X: both can leave the range in which the polynomials converge. That happened to one
-    in a hundred matrices of a few rows with spread-out singular values, and to none of 64 rows.
+    Rounded to 16 bits a Gram matrix has negative eigenvalues beside small singular values, and a row of Q X
+    can be off by a tenth: both can leave the range in which the polynomials converge. That happened to one in
+    a hundred matrices of 3 to 16 rows with spread-out singular values, to one in a thousand of 32, and to
+    none of 64 and more.
     """
-    careful = x.dtype in SIXTEEN_BITS and (x.shape[1] <= CAREFUL_ROWS or not x.is_cuda)
+    careful = x.dtype in SIXTEEN_BITS and x.shape[1] < CAREFUL_ROWS
     precise = x.float() if careful else x
     gram = _square(precise)
     if reduce is not None:
@@ -210,8 +211,9 @@ def _multiply_add(added: Tensor, left: Tensor, right: Tensor, *, beta: float, al
 
 
 def _prefers_gram(wide: Tensor) -> bool:
-    bound = GRAM_FROM_16_BITS if wide.dtype in SIXTEEN_BITS else GRAM_FROM
-    return wide.shape[2] >= bound * wide.shape[1]
+    if wide.dtype in SIXTEEN_BITS:
+        return wide.shape[1] >= CAREFUL_ROWS and wide.shape[2] >= GRAM_FROM_16_BITS * wide.shape[1]
+    return wide.shape[2] >= GRAM_FROM * wide.shape[1]
 
 
 def _check(steps: int, form: str, dtype: torch.dtype) -> None:

@@ -34,6 +34,7 @@ class IdealPointResult:
         ideal: the ideal series, in the units of the data.
         scale: distance that makes odds of e to 1.
         history: the loss after each step.
+        model: the fitted ranker.
     """
 
     scores: Float[np.ndarray, " items"]
@@ -84,7 +85,7 @@ class IdealPointRanker(BaseEstimator):
         rough, large: weights of the ideal series' mean squared step, and of its mean square.
         n_starts: the best item by Borda count, the mean of the top tenth, then random items.
         max_iter: steps of Adam.
-        polish_iter: subgradient steps on the hard distance after them.
+        polish_iter: for hard metrics, subgradient steps c / sqrt(k) after them, of which the best is kept.
         window: as in :func:`~icml_idealpoint.distances.pairwise`.
         layout, nan: as in :func:`~icml_idealpoint.series.as_series`.
         dtype: ``"float32"`` or ``"float64"``.
@@ -214,7 +215,7 @@ class IdealPointRanker(BaseEstimator):
         )
         starts = self._starts(items, answers)
         fit = anneal(self._objective, starts, steps=self.max_iter, gamma=self.gamma, report=report)
-        if self.polish_iter and self.metric != "euclidean" and self.metric.startswith("soft_") is False:
+        if self.polish_iter and self.metric in ("twed", "dtw"):
             fit = polish(self._objective, fit, steps=self.polish_iter)
         self._keep(fit, answers)
         self.scores_ = self._scores(items)

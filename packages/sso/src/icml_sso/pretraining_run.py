@@ -14,7 +14,8 @@ import torch
 from icml_core import Run
 from icml_core.run import write_json
 
-from icml_sso.configurations import Recipe, TransformerConfig, recipe
+from icml_sso import configurations
+from icml_sso.configurations import Recipe, TransformerConfig
 from icml_sso.corpus import TokenCorpus, packed_tokens, standard_library, text_files
 from icml_sso.health import HealthMonitor
 from icml_sso.optimizer import SSO
@@ -52,7 +53,7 @@ def open_corpus(
 def pretrain(
     run: Run,
     *,
-    config: str = "tiny",
+    recipe: str = "tiny",
     optimizer: str = "sso",
     corpus: Path | None = None,
     validation: Path | None = None,
@@ -81,7 +82,7 @@ def pretrain(
         FileNotFoundError: a corpus that does not exist.
         FloatingPointError: the training diverged.
     """
-    chosen: Recipe = recipe(config)
+    chosen = configurations.recipe(recipe)
     model = _model(chosen.model, vocab_size, context)
     options = PretrainingOptions(
         optimizer=optimizer,
@@ -103,7 +104,7 @@ def pretrain(
     text = open_corpus(corpus, validation, vocab_size=model.vocab_size, dtype=dtype)
     training = Pretraining(model, text, options, seed=run.seed, device=run.device)
     try:
-        with run.progress(f"{config}, {optimizer}", total=options.steps) as bar:
+        with run.progress(f"{recipe}, {optimizer}", total=options.steps) as bar:
 
             def report(row: dict[str, float]) -> None:
                 bar.advance(1, loss=row["cross_entropy"], lr=row["lr"])
@@ -116,7 +117,7 @@ def pretrain(
     finally:
         if training.record.rows:
             training.record.write_csv(run.file("record.csv"))
-            training.record.draw(run.file("training.png"), title=f"{config}, {optimizer}, lr {options.lr:g}")
+            training.record.draw(run.file("training.png"), title=f"{recipe}, {optimizer}, lr {options.lr:g}")
     write_json(run.file("health.json"), final_health(training))
     record = training.record
     names = ("cross_entropy", "validation", "sigma_ratio_low", "sigma_ratio_high", "ffn_rms", "ffn_absmax")
