@@ -1,6 +1,5 @@
 """States of long jobs: they come back bit for bit, and nothing else is taken for one."""
 
-import json
 import math
 
 import pytest
@@ -133,28 +132,31 @@ def test_files_that_are_no_checkpoint(tmp_path):
         load_state(path, kind=KIND, identity=WHAT)
 
 
+OURS = {"kind": KIND, "format": "1", "identity": "{}", "tree": "{}"}
+
+
 @pytest.mark.parametrize(
-    ("tree", "says"),
+    ("metadata", "message"),
     [
-        ({"tensor": "absent"}, "damaged"),
-        ({"dtype": "nn"}, "no dtype"),
-        ({"code": "x"}, "unknown tag"),
-        ({"list": []}, "not a dict"),
-        ("text", "damaged"),
-        ({"a": 1, "b": 2}, "damaged"),
+        ({"kind": "other"}, "holds 'other'"),
+        ({**OURS, "format": "9"}, "format 9"),
+        ({**OURS, "identity": "{"}, "metadata are damaged"),
+        ({**OURS, "tree": '{"os": 1}'}, "unknown tag 'os'"),
+        ({**OURS, "tree": '{"tensor": "b"}'}, "tree is damaged"),
+        ({**OURS, "tree": '{"value": 1}'}, "not a dict"),
+        (
+            {**OURS, "tree": '{"list":[' * 40 + '{"value":1}' + "]}" * 40},
+            "nested deeper",
+        ),
+        ({**OURS, "tree": '{"list":[' * 9999}, "metadata are damaged"),
+        ({**OURS, "tree": '{"dict": [[[], {"value": 1}]]}'}, "tree is damaged"),
+        ({**OURS, "tree": "[1]"}, "tree is damaged"),
+        ({**OURS, "tree": '"text"'}, "tree is damaged"),
+        ({**OURS, "tree": '{"dtype": "nn"}'}, "no dtype"),
+        ({**OURS, "tree": '{"list": []}'}, "not a dict"),
     ],
 )
-def test_trees_that_somebody_made(tmp_path, tree, says):
-    path = tmp_path / "state.safetensors"
-    identity = json.dumps(WHAT)
-    metadata = {"kind": KIND, "format": "1", "identity": identity, "tree": json.dumps(tree)}
-    save_file({}, path, metadata)
-    with pytest.raises(ValueError, match=says):
-        load_state(path, kind=KIND, identity=WHAT)
-    metadata["tree"] = '{"list": [' * 100 + "]}" * 100
-    save_file({}, path, metadata)
-    with pytest.raises(ValueError, match="nested deeper"):
-        load_state(path, kind=KIND, identity=WHAT)
-    save_file({}, path, {**metadata, "format": "2"})
-    with pytest.raises(ValueError, match="format 2"):
-        load_state(path, kind=KIND, identity=WHAT)
+def test_damaged_checkpoints_are_refused(tmp_path, metadata, message):
+    save_file({"a": torch.zeros(1)}, tmp_path / "c.safetensors", metadata)
+    with pytest.raises(ValueError, match=message):
+        load_state(tmp_path / "c.safetensors", kind=KIND, identity={})

@@ -84,7 +84,7 @@ def load_state(
     try:
         version = int(metadata["format"])
         written, tree = json.loads(metadata["identity"]), json.loads(metadata["tree"])
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: its metadata are damaged: {error}") from error
     if version > FORMAT:
         raise ValueError(f"{path} has format {version}; this version reads up to {FORMAT}")

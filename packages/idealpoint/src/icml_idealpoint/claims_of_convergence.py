@@ -40,7 +40,7 @@ def descent(run: Run, seed: int) -> dict[str, float]:
     for _ in range(steps[-1]):
         _, gradient = loss_and_gradient(soft, ideal)
         norms.append(float(gradient.norm()))
-        ideal = ideal - 2.0 * gradient
+        ideal = ideal - 0.5 * gradient  # the theorem wants steps below the inverse of the curvature
     hard, ideal, losses = setting("twed"), start.clone(), []
     for k in range(2 * steps[-1]):
         loss, gradient = loss_and_gradient(hard, ideal)

@@ -146,7 +146,6 @@ def add_claims(suite: ClaimSuite) -> None:
             statement=f"With warps of 0.{warp:02d} and 20 % flips it ranks the compared items no worse than "
             "Bradley-Terry, which cannot score others.",
             paper=ABSTRACT,
-            teeth=None,
             unit="tau",
         )
         for flip in (0, 10, 30):

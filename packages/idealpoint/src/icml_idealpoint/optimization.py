@@ -131,8 +131,7 @@ def anneal(
     learning_rate: float = LEARNING_RATE,
     report: Report | None = None,
 ) -> Fit:
-    """Adam on all starts while the soft minimum hardens; the best parameters at the last temperature are
-    kept."""
+    """Adam on all starts while the minimum hardens; the best parameters at the last temperature are kept."""
     ideal = ideal.clone().requires_grad_()
     if log_scale is None:
         log_scale = first_scale(objective, ideal.detach(), gamma[0]).log()
@@ -148,13 +147,9 @@ def anneal(
     if objective.noise is not None and objective.likelihood != "hinge":
         leaves.append(logits)
     adam = torch.optim.Adam(leaves, lr=learning_rate)
-    best = Fit(
-        *(t.detach().clone() for t in (ideal, log_scale, logits)),
-        *(torch.full_like(log_scale, torch.inf),) * 2,
-        [],
-        0,
-    )
-    best.loss, best.grad_norm = best.loss.detach(), best.grad_norm.detach().clone()
+    first = (t.detach().clone() for t in (ideal, log_scale, logits))
+    unknown = (torch.full_like(log_scale.detach(), torch.inf) for _ in range(2))
+    best = Fit(*first, *unknown, history=[], steps=0)
     for step in range(steps + 1):
         now = temperature(step, steps, gamma)
         losses = objective(ideal, log_scale, logits, now, weight)
@@ -183,18 +178,12 @@ def anneal(
 
 
 def polish(objective: Objective, fit: Fit, *, steps: int, step_size: float = 0.1) -> Fit:
-    """Subgradient steps c / sqrt(k) on the hard distance, best iterate kept; the scale and rates stay."""
-    hard = Objective(
-        **{
-            **vars(objective),
-            "distance": Distance(**{**vars(objective.distance), "metric": _hard(objective)}),
-        }
-    )
+    """Subgradient steps c / sqrt(k) on a hard distance, best iterate kept; the scale and rates stay."""
     ideal = fit.ideal.clone()
     best, best_loss = ideal.clone(), None
     for k in range(steps + 1):
         leaf = ideal.clone().requires_grad_()
-        losses = hard(leaf, fit.log_scale, fit.logits, 1.0)
+        losses = objective(leaf, fit.log_scale, fit.logits, 1.0)
         (gradient,) = torch.autograd.grad(losses.sum(), leaf)
         losses = losses.detach()
         better = losses < best_loss if best_loss is not None else torch.ones_like(losses, dtype=torch.bool)
@@ -203,7 +192,3 @@ def polish(objective: Objective, fit: Fit, *, steps: int, step_size: float = 0.1
         norm = gradient.flatten(1).norm(dim=1).clamp(min=1e-12)
         ideal = ideal - step_size / (k + 1) ** 0.5 * gradient / norm[:, None, None]
     return Fit(best, fit.log_scale, fit.logits, best_loss, fit.grad_norm, fit.history, fit.steps + steps)
-
-
-def _hard(objective: Objective) -> str:
-    return objective.distance.metric.removeprefix("soft_")

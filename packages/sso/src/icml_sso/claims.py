@@ -8,5 +8,5 @@ from icml_core import ClaimSuite
 
 suite = ClaimSuite("sso")
 
-for name in ("solver",):
+for name in ("solver", "training"):
     import_module(f"icml_sso.claims_{name}").add_claims(suite)

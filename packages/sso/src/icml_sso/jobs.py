@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from icml_core import Run
+from icml_core import Run, resumable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,6 +86,90 @@ def _fit(run: Run, steps: int, lr: float, radius_scale: float, width: int, solve
     with run.path("weights.safetensors") as temporary:
         save_file({k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, str(temporary))
     return {"loss": float(loss.detach()), **optimizer.coverage()}
+
+
+@resumable(may_change=("measure_every", "spectra_every", "evaluate_every", "checkpoint_every", "recompute"))
+def pretrain(
+    *,
+    run: Run,
+    recipe: str = "tiny",
+    optimizer: str = "sso",
+    corpus: Path | None = None,
+    validation: Path | None = None,
+    dtype: str = "auto",
+    vocab_size: int | None = None,
+    context: int | None = None,
+    lr: float | None = None,
+    steps: int | None = None,
+    batch: int | None = None,
+    micro_batch: int = 0,
+    warmup: int | None = None,
+    clip: float = 1.0,
+    radius_scale: float = 1.0,
+    weight_decay: float = 0.1,
+    precision: Literal["recipe", "float32", "bfloat16"] = "recipe",
+    recompute: bool = False,
+    measure_every: int = 1,
+    spectra_every: int | None = None,
+    evaluate_every: int = 0,
+    checkpoint_every: int = 0,
+) -> dict[str, Any]:
+    """Pre-train a decoder, and record loss, spectral norms, activations and load of experts at each step.
+
+    Writes record.csv, training.png, health.json and checkpoint.safetensors; Ctrl-C leaves a checkpoint, and
+    --resume goes on from it bit for bit.
+
+    Args:
+        recipe: tiny, tiny-moe, tiny-deep, small-25m, dense-1.7b, moe-8b-a1b or deepnet-200.
+        optimizer: sso, muonsphere, muon, adamw, or plugin.component of an installed plug-in.
+        corpus: .bin of tokens (raw, or Megatron's with an .idx), a folder with train.bin and val.bin, or
+            text; by default Python's standard library.
+        validation: .bin of held-out tokens.
+        dtype: integer type of a raw .bin: auto, uint8, uint16, uint32, int32 or int64.
+        vocab_size: tokens of the model, instead of the recipe's.
+        context: tokens of a window, instead of the recipe's.
+        lr: highest learning rate, instead of the recipe's.
+        steps: instead of the recipe's.
+        batch: windows a step, instead of the recipe's.
+        micro_batch: windows in memory at once; 0 means the whole batch.
+        warmup: steps of the linear warm-up, instead of the recipe's.
+        clip: norm to which gradients are clipped; 0 means never.
+        radius_scale: c in R = c sqrt(d_out / d_in); the paper's best is 2.
+        weight_decay: of the AdamW groups, and of muon's matrices.
+        precision: in which matrices are multiplied.
+        recompute: compute activations again in the backward pass instead of keeping them.
+        measure_every: steps between measurements of activations; 0 means never.
+        spectra_every: steps between singular value decompositions of all matrices; 0 means never; by default
+            20, and 500 where the model is 512 wide or wider.
+        evaluate_every: steps between validations; 0 means at the end only.
+        checkpoint_every: steps between checkpoints; 0 means at the end and on Ctrl-C only.
+    """
+    from icml_sso import pretraining_run
+
+    return pretraining_run.pretrain(
+        run,
+        recipe=recipe,
+        optimizer=optimizer,
+        corpus=corpus,
+        validation=validation,
+        dtype=dtype,
+        vocab_size=vocab_size,
+        context=context,
+        lr=lr,
+        steps=steps,
+        batch=batch,
+        micro_batch=micro_batch,
+        warmup=warmup,
+        clip=clip,
+        radius_scale=radius_scale,
+        weight_decay=weight_decay,
+        precision=precision,
+        recompute=recompute,
+        measure_every=measure_every,
+        spectra_every=spectra_every,
+        evaluate_every=evaluate_every,
+        checkpoint_every=checkpoint_every,
+    )
 
 
 def msign(

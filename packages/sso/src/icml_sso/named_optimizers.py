@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from icml_core.optimizers import torch_optimizer
 from torch import nn
 
 PAPER_OPTIMIZERS = ("adamw", "muon", "muonsphere", "sso")
@@ -73,22 +74,10 @@ def named_optimizer(
             **{**extra, **options},
         )
     if "." in name:
-        return _plugged_in(name, model, lr, options)
+        return torch_optimizer(name)(model.named_parameters(), lr=lr, **options)
     raise ValueError(
         f"no optimizer is called {name!r}; there are {', '.join(PAPER_OPTIMIZERS)}, or plugin.component"
     )
-
-
-def _plugged_in(name: str, model: nn.Module, lr: float, options: dict[str, Any]) -> torch.optim.Optimizer:
-    from icml_core.registry import Registry
-
-    entry = Registry.discover().entry(name)
-    if entry.kind != "optimizer" or "TorchOptimizer" not in entry.component.implements:
-        raise ValueError(
-            f"{name!r} is of kind {entry.kind!r} with the contracts {entry.component.implements}; an "
-            "optimizer with the contract TorchOptimizer is wanted"
-        )
-    return entry.component.load()(list(model.parameters()), lr=lr, **options)
 
 
 def _decayed(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

@@ -103,7 +103,7 @@ class SSO(Optimizer):
         max_solver_iters: int = 20,
         msign_steps: int = 8,
         msign_dtype: torch.dtype = torch.bfloat16,
-        power_iters: int = 6,
+        power_iters: int = 16,
         adamw_betas: tuple[float, float] = (0.9, 0.95),
         adamw_eps: float = 1e-8,
         adamw_weight_decay: float = 0.1,

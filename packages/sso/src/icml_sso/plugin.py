@@ -9,6 +9,19 @@ def icml_paper():
 
 
 @hookimpl
+def icml_models():
+    return [
+        Component(
+            "sso.transformer",
+            "icml_sso.transformer:Transformer",
+            summary="decoder of the paper: GQA, QK-norm, SwiGLU, RoPE; dense or mixture of experts",
+            implements=("Module",),
+            example="icml_sso.examples_training:transformer",
+        )
+    ]
+
+
+@hookimpl
 def icml_optimizers():
     return [
         Component(
@@ -26,6 +39,14 @@ def icml_optimizers():
             implements=("TorchOptimizer",),
             example="icml_sso.examples:muonsphere",
             job="icml_sso.jobs:muonsphere",
+        ),
+        Component(
+            "sso.pretrain",
+            "icml_sso.pretraining:Pretraining",
+            summary="pre-trains a decoder with any optimizer: losses, norms, activations, load of experts",
+            implements=("Trainer",),
+            example="icml_sso.examples_training:pretraining",
+            job="icml_sso.jobs:pretrain",
         ),
     ]
 

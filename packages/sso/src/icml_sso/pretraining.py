@@ -17,18 +17,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from icml_core.checkpoint import load_state, save_state
 from torch import Tensor
 
 from icml_sso.configurations import TransformerConfig
 from icml_sso.corpus import Corpus
 from icml_sso.data_parallel import average_gradients_, own_share, process, processes, summed
 from icml_sso.named_optimizers import WEIGHT_DECAY, named_optimizer
-from icml_sso.training_checkpoint import load_checkpoint, save_checkpoint
 from icml_sso.training_record import ActivationProbe, TrainingRecord, mean_violation
 from icml_sso.transformer import Transformer
 from icml_sso.weight_spectra import sphere_ratios
 
 CHECKPOINT = "checkpoint.safetensors"
+KIND = "icml-sso-training"
 FINAL_LR = 0.1  # of the highest: 5e-3 → 5e-4 in the published runs
 
 
@@ -314,7 +315,7 @@ class Pretraining:
             "step": self.step,
             "record": self.record.rows,
         }
-        save_checkpoint(path, state, self.identity)
+        save_state(path, state, kind=KIND, identity=self.identity)
 
     def load(self, path: Path) -> None:
         """Take over the state in ``path``.
@@ -323,7 +324,7 @@ class Pretraining:
             FileNotFoundError: there is no such file.
             ValueError: it belongs to another training, or is damaged.
         """
-        state = load_checkpoint(path, self.identity, device=self.device)
+        state = load_state(path, kind=KIND, identity=self.identity, device=self.device)
         try:
             step, rows = int(state["step"]), [dict(row) for row in state["record"]]
             if not 0 <= step == len(rows) <= self.options.steps:

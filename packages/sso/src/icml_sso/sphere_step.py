@@ -38,7 +38,7 @@ class StepOptions:
     """
 
     solver: SolverOptions = field(default_factory=SolverOptions)
-    power_iters: int = 6
+    power_iters: int = 16
     retract: str = "hard"
     retract_alpha: float = 0.05
     weight_decay: float = 0.0

@@ -189,7 +189,8 @@ def _pairs(
             widest, narrowest = max(widest, reach[a, b, l]), min(narrowest, reach[a, b, l])
         if not banded:
             widest = narrowest = n + m
-        for k in range((m + 1) * LANES):
+        # What the first row reads; every row then closes the column after its last.
+        for k in range((min(m, widest + 1) + 1) * LANES):
             rows[0, k] = far
             rows[1, k] = far
             costs[0, k] = 0
@@ -208,6 +209,9 @@ def _pairs(
                 _add_times(x_times[a, i], moments[b, first:], here[LANES:], nu, width)
             for l in range(LANES):
                 row[l] = far
+            if high < m:
+                for l in range(LANES):
+                    row[(width + 1) * LANES + l] = far
             # Where bands differ within the block, each cell is closed to some lanes before its right
             # neighbour is met.
             step = width if narrowest == widest else 1

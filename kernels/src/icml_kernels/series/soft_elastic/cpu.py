@@ -19,8 +19,9 @@ from icml_kernels.njit import threads as default_threads
 from icml_kernels.series.recurrence import radius
 from icml_kernels.series.soft_elastic.loops import LANES, solve_groups
 
-ONE_BLOCK = 2**20  # bytes of weights that stay in a core's cache: below this nothing is computed twice
-_FEW_CELLS = 20_000  # below this a thread costs more than it saves
+# Bytes of weights below which it is faster to fetch them from the cache than to compute them twice.
+ONE_BLOCK = 2**22
+_FEW_CELLS = 200_000  # below this a thread costs more than it saves
 
 
 def value(*arguments: Any) -> Tensor:

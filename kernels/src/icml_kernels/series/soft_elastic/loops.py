@@ -298,20 +298,21 @@ def _flow_row(here, above, weights, matched, q_gradient, work, width):
     """Send what flows through the cells of a row to their predecessors; from right to left."""
     for back in range(width):
         o = (width - 1 - back) * LANES
-        cell = weights[4 * o :]
+        cell, right, up = weights[4 * o :], here[o:], above[o:]
+        left, taken = q_gradient[o:], matched[o:]
         for l in range(LANES):
-            through = here[o + LANES + l]
+            through = right[LANES + l]
             a, b, c = through * cell[l], through * cell[LANES + l], through * cell[2 * LANES + l]
             work[l], work[LANES + l], work[2 * LANES + l] = a, b, c
             work[4 * LANES + l] += b
             work[5 * LANES + l] += through * cell[3 * LANES + l]
         for l in range(LANES):
-            above[o + LANES + l] += work[LANES + l]
-            above[o + l] += work[l]
+            up[LANES + l] += work[LANES + l]
+            up[l] += work[l]
         for l in range(LANES):
-            here[o + l] += work[2 * LANES + l]
-            q_gradient[o + l] += work[2 * LANES + l]
-            matched[o + LANES + l] = work[l]
+            right[l] += work[2 * LANES + l]
+            left[l] += work[2 * LANES + l]
+            taken[LANES + l] = work[l]
 
 
 @njit(nogil=True)
