@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from icml_idealpoint.evaluation import RankingMetrics as RankingMetrics
     from icml_idealpoint.evaluation import kendall_tau as kendall_tau
     from icml_idealpoint.ideal_point import TimeWarpIdealPoint as TimeWarpIdealPoint
+    from icml_idealpoint.mixture import IdealPointMixture as IdealPointMixture
     from icml_idealpoint.ranker import IdealPointRanker as IdealPointRanker
     from icml_idealpoint.ranker import IdealPointResult as IdealPointResult
     from icml_idealpoint.series import SeriesSet as SeriesSet
@@ -44,6 +45,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Bumps": "simulation",
         "Comparisons": "comparisons",
         "ElasticLoss": "distances",
+        "IdealPointMixture": "mixture",
         "IdealPointRanker": "ranker",
         "IdealPointResult": "ranker",
         "RankSVM": "baselines",

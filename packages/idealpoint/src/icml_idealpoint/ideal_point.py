@@ -95,7 +95,26 @@ def answer_loss(
     sign: Sign = "nearest",
     weight: Float[Tensor, "*ideals answers"] | None = None,
 ) -> Float[Tensor, " *ideals"]:
-    """The weighted mean of -log P(answer), or of the hinge max(0, 1 - z).
+    """The mean of :func:`answer_losses`, with the answers' own weights or those given.
+
+    Raises:
+        ValueError: an unknown likelihood.
+    """
+    losses = answer_losses(distances, answers, scale, flips, likelihood, sign)
+    if weight is None:
+        weight = torch.from_numpy(answers.weight).to(losses)
+    return (losses * weight).sum(-1) / weight.sum(-1)
+
+
+def answer_losses(
+    distances: Float[Tensor, "*ideals items"],
+    answers: Comparisons,
+    scale: Float[Tensor, " *ideals"],
+    flips: Float[Tensor, "*ideals annotators"] | None,
+    likelihood: Likelihood = "logistic",
+    sign: Sign = "nearest",
+) -> Float[Tensor, "*ideals answers"]:
+    """-log P(answer) of every answer, or the hinge max(0, 1 - z).
 
     z = (D(loser) - D(winner)) / scale, negated for ``sign="farthest"``; a draw is half of either answer.
 
@@ -106,7 +125,6 @@ def answer_loss(
         flips: the rate at which each annotator's answers are flipped, or None for 0.
         likelihood: ``"logistic"``, ``"probit"`` or ``"hinge"``.
         sign: whether winners are near to the ideal point or far from it.
-        weight: of the answers, instead of their own.
 
     Raises:
         ValueError: an unknown likelihood.
@@ -117,17 +135,14 @@ def answer_loss(
     apart = distances[..., loser] - distances[..., winner]
     z = (apart if sign == "nearest" else -apart) / scale[..., None]
     outcome = torch.from_numpy(answers.outcome).to(z)
-    if weight is None:
-        weight = torch.from_numpy(answers.weight).to(z)
     if likelihood == "hinge":
-        losses = outcome * (1 - z).clamp(min=0) + (1 - outcome) * (1 + z).clamp(min=0)
-    elif likelihood in ("logistic", "probit"):
-        losses = -(outcome * _log_answer(z, flips, answers, likelihood))
-        if bool((outcome < 1).any()):
-            losses = losses - (1 - outcome) * _log_answer(-z, flips, answers, likelihood)
-    else:
+        return outcome * (1 - z).clamp(min=0) + (1 - outcome) * (1 + z).clamp(min=0)
+    if likelihood not in ("logistic", "probit"):
         raise ValueError(f"likelihood={likelihood!r} is none of 'logistic', 'probit', 'hinge'")
-    return (losses * weight).sum(-1) / weight.sum(-1)
+    losses = -(outcome * _log_answer(z, flips, answers, likelihood))
+    if bool((outcome < 1).any()):
+        losses = losses - (1 - outcome) * _log_answer(-z, flips, answers, likelihood)
+    return losses
 
 
 def _log_answer(z: Tensor, flips: Tensor | None, answers: Comparisons, likelihood: str) -> Tensor:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from icml_core import Run, resumable
 
 if TYPE_CHECKING:
+    from icml_idealpoint.mixture import IdealPointMixture
     from icml_idealpoint.ranker import IdealPointRanker
     from icml_idealpoint.series_files import NamedSeries
 
@@ -35,12 +36,18 @@ def rank(
     starts: int = 4,
     steps: int = 150,
     resamples: int = 60,
+    groups: int = 1,
     picture: bool = True,
 ) -> dict[str, Any]:
     """Rank time series from pairwise comparisons, and score new ones.
 
     Writes ranking.csv (rank, item, score, low, high: a 90 % interval), ideal.csv (the ideal series),
     annotators.csv, metrics.jsonl, new.csv with --new, and the pictures ranking.png and ideal.png.
+
+    With --groups above 1 annotators may fall into groups with an ideal series each, which are found too. Then
+    ranking.csv and ideal.csv have a column group, annotators.csv the likeliest group of each and its
+    probability, and new.csv a score in each group; there are no intervals, and a picture ranking_GROUP.png of
+    each group. The summary's bic, lower is better, says how many groups the answers support.
 
     Args:
         series: folder of CSV files (rows are points, columns channels; a column time), .npz, .npy, .ts or
@@ -59,6 +66,7 @@ def rank(
         starts: first guesses.
         steps: of the optimisation.
         resamples: bootstrap samples for the intervals; 0 for none.
+        groups: of annotators.
         picture: draw.
     """
     from icml_idealpoint.comparisons import read_comparisons
@@ -69,21 +77,24 @@ def rank(
     items = read_series(series)
     answers = read_comparisons(pairs, items.number)
     more = read_series(new) if new is not None else None
-    ranker = IdealPointRanker(
-        metric,
-        nu=nu,
-        lam=lam,
-        length=length,
-        noise=None if noise == "none" else noise,
-        sign=sign,
-        nan=nan,
-        window=window,
-        n_starts=starts,
-        max_iter=steps,
-        random_state=run.seed,
-    )
+    options: dict[str, Any] = {
+        "metric": metric,
+        "nu": nu,
+        "lam": lam,
+        "length": length,
+        "noise": None if noise == "none" else noise,
+        "sign": sign,
+        "nan": nan,
+        "window": window,
+        "n_starts": starts,
+        "max_iter": steps,
+        "random_state": run.seed,
+    }
     given = as_series(items.series, times=items.times, nan=nan)
     extra = None if more is None else as_series(more.series, times=more.times, nan=nan, name="new")
+    if groups != 1:
+        return _rank_groups(run, groups, options, (items, given), answers, (more, extra), picture)
+    ranker = IdealPointRanker(**options)
     _fit(run, ranker, given, answers, steps)
     if resamples:
         ranker.bootstrap(resamples)
@@ -232,7 +243,69 @@ def distances(
     return {"rows": len(left.names), "columns": len(right.names), "largest": float(out.max())}
 
 
-def _fit(run: Run, ranker: IdealPointRanker, given: Any, answers: Any, steps: int) -> None:
+def _rank_groups(
+    run: Run,
+    groups: int,
+    options: dict[str, Any],
+    known: tuple[NamedSeries, Any],
+    answers: Any,
+    new: tuple[NamedSeries | None, Any],
+    picture: bool,
+) -> dict[str, Any]:
+    import numpy as np
+
+    from icml_idealpoint.mixture import IdealPointMixture
+    from icml_idealpoint.plots import ranking
+
+    (items, given), (more, extra), steps = known, new, options["max_iter"]
+    mixture = IdealPointMixture(groups, **options)
+    _fit(run, mixture, given, answers, steps)
+    for turn, value in enumerate(mixture.history_):
+        run.log(steps + 1 + turn, loglik=value)
+    scores, ideals = mixture.scores_ - mixture.scores_.mean(0), mixture.ideal_points_
+    order = np.argsort(-scores, axis=0, kind="stable")
+    rows = [
+        (group, place + 1, items.names[k], float(scores[k, group]))
+        for group in range(groups)
+        for place, k in enumerate(order[:, group].tolist())
+    ]
+    _write(run, "ranking.csv", ("group", "rank", "item", "score"), rows)
+    channels = [f"channel_{c}" for c in range(ideals.shape[2])]
+    points = [(group, *point) for group in range(groups) for point in ideals[group].tolist()]
+    _write(run, "ideal.csv", ("group", *channels), points)
+    likeliest, reliability = mixture.groups_.argmax(1), mixture.reliability_.tolist()
+    people = zip(likeliest.tolist(), mixture.groups_.max(1).tolist(), reliability, strict=True)
+    _write(
+        run,
+        "annotators.csv",
+        ("annotator", "group", "probability", "reliability"),
+        [(number, *person) for number, person in enumerate(people)],
+    )
+    if more is not None:
+        header = ("item", *(f"score_{group}" for group in range(groups)))
+        found = zip(more.names, mixture.predict(extra).tolist(), strict=True)
+        _write(run, "new.csv", header, [(name, *each) for name, each in found])
+    for group in range(groups if picture else 0):
+        with run.path(f"ranking_{group}.png") as temporary:
+            ranking(scores[:, group], temporary, names=items.names)
+    theirs = likeliest[answers.annotator]
+    apart = scores[answers.winner, theirs] - scores[answers.loser, theirs]
+    right = np.where(apart > 0, answers.outcome, 1 - answers.outcome)
+    return {
+        "items": len(items.names),
+        "comparisons": len(answers),
+        "agreement": float(np.average(right, weights=answers.weight)),
+        "weights": mixture.weights_.tolist(),
+        "loglik": mixture.loglik_,
+        "bic": mixture.bic(),
+        "converged": mixture.converged_,
+        "least_reliability": min(reliability),
+    }
+
+
+def _fit(
+    run: Run, ranker: IdealPointRanker | IdealPointMixture, given: Any, answers: Any, steps: int
+) -> None:
     with run.progress("ideal point", total=steps + 1) as bar:
 
         def report(step: int, loss: float) -> None:

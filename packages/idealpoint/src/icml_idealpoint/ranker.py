@@ -178,6 +178,21 @@ class IdealPointRanker(BaseEstimator):
         Raises:
             TypeError, ValueError: bad series, comparisons or options, with what was expected.
         """
+        answers = self._prepare(X, pairs, y, annotators, weights, outcomes, times)
+        items = self._objective.series
+        warn_if_disconnected(answers, len(items))
+        starts = self._starts(items, answers)
+        fit = anneal(self._objective, starts, steps=self.max_iter, gamma=self.gamma, report=report)
+        if self.polish_iter and self.metric in ("twed", "dtw"):
+            fit = polish(self._objective, fit, steps=self.polish_iter)
+        self._keep(fit, answers)
+        self.scores_ = self._scores(items)
+        return self
+
+    def _prepare(
+        self, X: Any, pairs: Any, y: Any, annotators: Any, weights: Any, outcomes: Any, times: Any
+    ) -> Comparisons:
+        """Check everything, standardise the items, and state the objective."""
         self._check_options()
         kind = {"float32": torch.float32, "float64": torch.float64}[self.dtype]
         raw = as_series(X, layout=self.layout, times=times, nan=self.nan, dtype=kind).to(
@@ -190,7 +205,6 @@ class IdealPointRanker(BaseEstimator):
             if pairs is None
             else as_comparisons(pairs, len(raw), weights=weights, outcomes=outcomes)
         )
-        warn_if_disconnected(answers, len(raw))
         inside = raw.inside()
         points = raw.values[inside]
         self._center = torch.nanmean(points, dim=0)
@@ -213,13 +227,7 @@ class IdealPointRanker(BaseEstimator):
             self.large,
             self._unit(items),
         )
-        starts = self._starts(items, answers)
-        fit = anneal(self._objective, starts, steps=self.max_iter, gamma=self.gamma, report=report)
-        if self.polish_iter and self.metric in ("twed", "dtw"):
-            fit = polish(self._objective, fit, steps=self.polish_iter)
-        self._keep(fit, answers)
-        self.scores_ = self._scores(items)
-        return self
+        return answers
 
     def _generator(self, purpose: int) -> torch.Generator:
         """Random numbers of one purpose: what is drawn for one changes nothing of another."""
@@ -328,12 +336,16 @@ class IdealPointRanker(BaseEstimator):
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(self, "ideal_point_")
-        raw = as_series(X, layout=self.layout, times=times, nan=self.nan, dtype=self._ideal.dtype)
-        if raw.channels != self.n_features_in_:
+        return self._new_items(X, times)
+
+    def _new_items(self, X: Any, times: Any) -> SeriesSet:
+        """Series in the units of those of ``fit``."""
+        raw = as_series(X, layout=self.layout, times=times, nan=self.nan, dtype=self._center.dtype)
+        if raw.channels != len(self._center):
             raise ValueError(
-                f"X has {raw.channels} channels, but the ranker was fitted with {self.n_features_in_}"
+                f"X has {raw.channels} channels, but the ranker was fitted with {len(self._center)}"
             )
-        return self._standard(raw.to(self._ideal.device))
+        return self._standard(raw.to(self._center.device))
 
     def rank(self, X: Any, *, times: Any = None) -> Int[np.ndarray, " items"]:
         """The items' numbers, best first."""
