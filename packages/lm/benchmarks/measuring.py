@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from icml_core.run import provenance, public
+from icml_core.run import provenance, public, write_json
 
 Work = Callable[[], Any]
 Case = Callable[[], Mapping[str, Work]]
@@ -53,14 +53,15 @@ def run(benchmark: str, cases: Mapping[str, Case], quick: Mapping[str, Case], sc
             print(f"  {work:34} {found['seconds']:9.4f} s {memory}  x{ratios.get(work, 1.0):.3g}")
         versions = {peer: {"version": _version(peer), **figures[peer]} for peer in peers}
         rows.append({"case": name, "ours": figures[ours], "peers": versions, "ratios": ratios})
-    if options.quick:
-        return
+        if not options.quick:  # a run that is stopped keeps the cases that it has measured
+            _write(Path(script).parent / "results" / f"{benchmark}.json", benchmark, options, rows)
+
+
+def _write(path: Path, benchmark: str, options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     environment = {**public(provenance()), "threads": options.threads, "clock": options.clock}
     document = {"benchmark": benchmark, "environment": environment, "rows": rows}
-    path = Path(script).parent / "results" / f"{benchmark}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    print(f"written: {path}")
+    write_json(path, document)
 
 
 def _times(works: Mapping[str, Work], clock: Callable[[], float], repeats: int) -> dict[str, float]:
