@@ -281,13 +281,21 @@ def test_muonsphere_is_sso_without_multiplier():
 # ----------------------------------------------------------------------------------------------
 
 
+def test_axes_that_count_matrices_are_not_guessed():
+    """A stack or a convolution without a rule goes to AdamW, and that is said."""
+    stack, matrix = parameter(2, 3, 4), parameter(3, 4)
+    with pytest.warns(UserWarning, match=r"'w' has shape \[2, 3, 4\], .* AdamW takes it.*build_param_groups"):
+        optimizer = SSO([("w", stack), ("m", matrix)])
+    kinds = {group["kind"]: group["params"] for group in optimizer.param_groups}
+    assert kinds["adamw"] == [stack]
+    assert kinds["matrix"] == [matrix]
+
+
 def test_what_is_no_matrix_is_refused_by_name():
     with pytest.raises(ValueError, match=r"'b' has shape \[4\], but a matrix group.*build_param_groups"):
         SSO([{"params": [("b", parameter(4))], "kind": "matrix"}])
     with pytest.raises(ValueError, match=r"'b' has shape \[\], but"):
         SSO([{"params": [("b", nn.Parameter(torch.tensor(1.0)))], "kind": "matrix"}])
-    with pytest.raises(ValueError, match=r"\[2, 3, 4\]: which axes count matrices is not said"):
-        SSO([("w", parameter(2, 3, 4))])
     with pytest.raises(ValueError, match="sum to 5, but it has 4 rows"):
         SSO(matrices(parameter(4, 3), atomic=[Atomic(blocks=(2, 3))]))
     with pytest.raises(ValueError, match="'w' is float16; use bfloat16 or float32"):

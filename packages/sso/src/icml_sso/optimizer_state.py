@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -104,8 +105,11 @@ def check_options(options: Mapping[str, Any], capturable: bool, distributed: str
 def divided(group: dict[str, Any]) -> list[dict[str, Any]]:
     """A group as it is where its kind is given, else its matrices and its rest, every option kept.
 
+    A parameter of which it cannot be told how many matrices it is goes to AdamW, with a warning: axes that
+    count matrices are never guessed.
+
     Raises:
-        ValueError: an unknown kind, or a parameter of which it cannot be told how many matrices it is.
+        ValueError: an unknown kind.
     """
     kind = group.get("kind")
     if kind is not None:
@@ -119,10 +123,11 @@ def divided(group: dict[str, Any]) -> list[dict[str, Any]]:
         name, p = entry if isinstance(entry, tuple) else ("", entry)
         refuse_flattened(name, p)
         if isinstance(p, Tensor) and p.dim() > 2 and not belongs_to_adamw(name):
-            raise ValueError(
-                f"parameter {name or '?'!r} has shape {list(p.shape)}: which axes count matrices is not "
-                "said. Use build_param_groups(model), or a group with kind='matrix' and "
-                "atomic=[Atomic(...)], or kind='adamw'"
+            warnings.warn(
+                f"parameter {name or '?'!r} has shape {list(p.shape)}, and which of its axes count matrices "
+                "is not said: AdamW takes it. Give SSO(build_param_groups(model)), or a group with "
+                "kind='matrix' and atomic=[Atomic(...)]",
+                stacklevel=4,
             )
         matrix = isinstance(p, Tensor) and p.dim() == 2 and not (name and belongs_to_adamw(name))
         parts.setdefault("matrix" if matrix else ADAMW, []).append(entry)
