@@ -227,6 +227,22 @@ def row_of(case: str, seconds: dict[str, float], memory: dict[str, int | None]) 
     }
 
 
+def write(options: argparse.Namespace, row: dict[str, Any]) -> None:
+    """Put a row into the report, in place of an earlier one of the same case and environment."""
+    environment = {"python": platform.python_version(), "torch": torch.__version__}
+    environment |= {"threads": options.threads, "clock": options.clock, "device": options.device}
+    environment |= {"processor": platform.processor() or platform.machine()}
+    path = options.out / "token_loss.json"
+    rows: list[dict[str, Any]] = []
+    if path.is_file():
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        if earlier["environment"] == environment:
+            rows = [r for r in earlier["rows"] if r["case"] != row["case"]]
+    report = {"benchmark": "token_loss", "environment": environment, "rows": [*rows, row]}
+    options.out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Run every task, print the table and write the results."""
     parser = argparse.ArgumentParser(
@@ -235,6 +251,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--budget", type=float, default=30.0, help="seconds for each row")
+    parser.add_argument("--only", default="", help="tasks that hold this text; other rows stay as they are")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--quick", action="store_true", help="a small head, nothing written")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
@@ -246,27 +263,21 @@ def main() -> None:
         print(json.dumps(peak_growth(size, *options.peak, options.device)))
         return
     torch.set_num_threads(options.threads)
-    rows: list[dict[str, Any]] = []
     for task, functions in tasks(size, options.device).items():
+        if options.only not in task:
+            continue
         budget = 0.5 if options.quick else options.budget
         seconds = race(functions, budget, CLOCKS[options.clock], options.device)
         memory = {name: peak_of(options.quick, task, name, options.device) for name in functions}
         row = row_of(f"{task}, {size.rows} x {size.features} x {size.vocabulary}", seconds, memory)
-        rows.append(row)
+        if not options.quick:
+            write(options, row)
         beside = "; ".join(
             f"{name} {ratio:.2f}x the time, {mebibytes(memory[name])}"
             for name, ratio in row["ratios"].items()
         )
         own = f"{1e3 * seconds['ours']:.1f} ms, {mebibytes(memory['ours'])}"
         print(f"{row['case']}: {own}; {beside}", flush=True)
-    if options.quick:
-        return
-    environment = {"python": platform.python_version(), "torch": torch.__version__}
-    environment |= {"threads": options.threads, "clock": options.clock, "device": options.device}
-    environment |= {"processor": platform.processor() or platform.machine()}
-    report = {"benchmark": "token_loss", "environment": environment, "rows": rows}
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "token_loss.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
