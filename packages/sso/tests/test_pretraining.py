@@ -428,3 +428,5 @@ def test_the_job_reads_packed_tokens_and_text(tmp_path):
 
 if __name__ == "__main__":  # one of the processes of test_two_processes_train_as_one
     _train_in_a_process(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    sys.stderr.flush()
+    os._exit(0)  # gloo's threads now and then abort an interpreter that ends; the results are written
