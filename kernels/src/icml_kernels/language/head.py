@@ -58,3 +58,12 @@ def pull_back(
     gw = none if weight is None or not by_head else by_logits.T @ hidden.to(dtype)
     gb = by_logits.sum(0) if bias is not None and by_head else none.clone()
     return gh.clone() if by_hidden else none.clone(), gw.clone(), gb
+
+
+def empty_gradients(
+    hidden: Tensor, weight: Tensor | None, bias: Tensor | None, by_hidden: bool, by_head: bool
+) -> tuple[Tensor, ...]:
+    """Room for the gradients by hidden, weight and bias; empty where one is not wanted."""
+    wanted = (by_hidden, by_head and weight is not None, by_head and bias is not None)
+    shapes = [t.shape if w else (0,) for t, w in zip((hidden, weight, bias), wanted, strict=True)]
+    return tuple(hidden.new_empty(shape, dtype=arithmetic(hidden.dtype)) for shape in shapes)

@@ -15,7 +15,7 @@ from torch import Tensor
 from icml_kernels.autodiff import differentiable, zeros_for_none
 from icml_kernels.dispatch import raw_op
 from icml_kernels.language.checks import require_head, require_shape
-from icml_kernels.language.head import arithmetic
+from icml_kernels.language.head import arithmetic, empty_gradients
 from icml_kernels.language.topk_kl import reference
 
 _HERE = "icml_kernels.language.topk_kl"
@@ -112,11 +112,7 @@ def _fake_forward(hidden: Tensor, *rest: Any) -> tuple[Tensor, ...]:
 
 
 def _fake_backward(*inputs: Any) -> tuple[Tensor, ...]:
-    hidden, weight, bias = inputs[1:4]
-    by_hidden, by_head = inputs[-2:]
-    wanted = (by_hidden, by_head and weight is not None, by_head and bias is not None)
-    shapes = [t.shape if w else (0,) for t, w in zip((hidden, weight, bias), wanted, strict=True)]
-    return tuple(hidden.new_empty(shape, dtype=arithmetic(hidden.dtype)) for shape in shapes)
+    return empty_gradients(*inputs[1:4], *inputs[-2:])
 
 
 _forward = raw_op(
