@@ -151,7 +151,13 @@ def test_the_same_code_is_measured_once_and_changed_code_again(good):
     assert good.spawn("verify", "good").stderr.count("seed") == 0
     assert good.spawn("verify", "good", "--force").stderr.count("seed") == 4
     method = good.folder / "icml_good" / "method.py"
-    method.write_text(method.read_text() + "\n# changed\n")
+    shared = good.folder / "icml_shared" / "__init__.py"
+    shared.parent.mkdir()
+    shared.write_text("")
+    method.write_text(method.read_text() + "\nimport icml_shared\n")
+    assert good.spawn("verify", "good").stderr.count("seed") == 4
+    assert good.spawn("verify", "good").stderr.count("seed") == 0
+    shared.write_text("# what another distribution gives it, changed\n")
     assert good.spawn("verify", "good").stderr.count("seed") == 4
 
 

@@ -26,8 +26,13 @@ def halves(x: Tensor, offset: float) -> tuple[Tensor, Tensor]:
     return x / 2 + offset, x / 2 - offset
 
 
+def sums(x: Tensor, shifts: list[float]) -> Tensor:
+    return x + sum(shifts)
+
+
 OP = raw_op("test_double", double, fake=torch.empty_like, cpu=f"{__name__}:triple", cuda=f"{__name__}:triple")
 HALVES = raw_op("test_halves", halves, fake=lambda x, offset: (torch.empty_like(x), torch.empty_like(x)))
+SUMS = raw_op("test_sums", sums, fake=lambda x, shifts: torch.empty_like(x))
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +90,7 @@ def test_a_vmapped_call_loops_over_the_batch():
     assert torch.equal(first, batch / 2 + 1)
     assert torch.equal(second, batch / 2 - 1)
     assert torch.equal(torch.func.vmap(OP, in_dims=1)(batch), 3 * batch.T)
+    assert torch.equal(torch.func.vmap(lambda x: SUMS(x, [1.0, 0.5]))(batch), batch + 1.5)
 
 
 def test_shapes_are_known_without_computing():

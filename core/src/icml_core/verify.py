@@ -7,6 +7,7 @@ digest of the code that gave it: a second call with the same code runs only what
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -27,6 +28,7 @@ from icml_core.run import provenance, public, write_json
 from icml_core.verdicts import Outcome, Verdict, judge
 
 VERIFICATIONS = Path("icml-runs") / "verify"
+_OWN_IMPORT = re.compile(rb"^\s*(?:from|import)\s+(icml_\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,14 +232,25 @@ def _check_only(only: Sequence[str], suites: dict[str, ClaimSuite]) -> None:
 
 
 def code_digest(module: str) -> str:
-    """A digest of the sources that a measure depends on: its plug-in's and the kernels'."""
+    """A digest of the sources that a measure depends on: its plug-in's, and those that these import.
+
+    What is followed are the project's own distributions (``icml_*``), the core excepted, which measures but
+    gives no figure.
+    """
     digest = sha256()
-    for name in (module.partition(".")[0], "icml_kernels"):
+    waiting, seen = [module.partition(".")[0]], {"icml_core"}
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
         spec = util.find_spec(name)
         for place in (spec.submodule_search_locations or ()) if spec else ():
             for path in sorted(Path(place).rglob("*.py")):
+                source = path.read_bytes()
                 digest.update(str(path.relative_to(place)).encode())
-                digest.update(path.read_bytes())
+                digest.update(source)
+                waiting += sorted({found.decode() for found in _OWN_IMPORT.findall(source)})
     return digest.hexdigest()[:16]
 
 

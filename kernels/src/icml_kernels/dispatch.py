@@ -171,7 +171,7 @@ def _disabled(function: Callable[..., Any]) -> Callable[..., Any]:
 def _loop_over_batch(op: Callable[..., Any]) -> Callable[..., Any]:
     def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         results = [
-            op(*(a if d is None else a.select(d, b) for a, d in zip(args, in_dims, strict=True)))
+            op(*(a.select(d, b) if isinstance(d, int) else a for a, d in zip(args, in_dims, strict=True)))
             for b in range(info.batch_size)
         ]
         if isinstance(results[0], Tensor):
