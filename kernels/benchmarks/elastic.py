@@ -58,7 +58,7 @@ def distance_peers(x: np.ndarray, metric: str) -> dict[str, Callable[[], Any]]:
         import tsdistances
 
         if metric == "twed":
-            options = {"stiffness": 0.05, "penalty": 1.0, "par": False}
+            options = {"stifness": 0.05, "penalty": 1.0, "par": False}
             peers["tsdistances"] = lambda: tsdistances.twe_distance(x, x, **options)
         else:
             peers["tsdistances"] = lambda: tsdistances.dtw_distance(x, x, par=False)

@@ -71,7 +71,7 @@ def main() -> None:
     scale = 10 if options.small else 1
     rng = np.random.default_rng(0)
     rows: list[dict[str, Any]] = []
-    for left, right in ((1, 1500 // scale), (1500 // scale, 1), (40, 40), (200 // scale, 200 // scale)):
+    for left, right in ((1, 1500 // scale), (1500 // scale, 1), (40, 40), (100 // scale, 100 // scale)):
         X, Y = rng.normal(size=(left, points)), rng.normal(size=(right, points))
         for metric in ("twed", "dtw"):
             ours = {
