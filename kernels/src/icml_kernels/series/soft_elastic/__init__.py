@@ -122,7 +122,8 @@ def soft_elastic(
 
 
 def bytes_per_pair(points_x: int, points_y: int, itemsize: int) -> int:
-    """Work space of one pair: rows of state every sqrt(n), and one block of weights between two of them."""
+    """The most work space of one pair: rows of state every sqrt(n), and one block of weights between two of
+    them. The CPU keeps that block's state instead, a quarter of it."""
     block = min(points_x, int(points_x**0.5) + 1)
     return (5 * block + 8) * (points_y + 2) * itemsize
 

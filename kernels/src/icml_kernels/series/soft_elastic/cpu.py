@@ -1,9 +1,9 @@
 """Smooth elastic distances on the CPU: the lanes of a vector are pairs.
 
 The rows of x are cut into blocks of about sqrt(n). The way forward keeps the row of state before each block;
-the way back computes the weights of one block anew, and walks through them. Short series need one block,
-which is computed once. All of that is work space of one group of lanes: what remains of a pair is its value
-and its gradients.
+the way back computes the rows of one block anew, and weighs their cells as it passes them. Short series need
+one block, which is computed once. All of that is work space of one group of lanes: what remains of a pair is
+its value and its gradients.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from icml_kernels.njit import threads as default_threads
 from icml_kernels.series.recurrence import radius
 from icml_kernels.series.soft_elastic.loops import LANES, solve_groups
 
-# Bytes of weights below which it is faster to fetch them from the cache than to compute them twice.
-ONE_BLOCK = 2**22
+# Bytes of the table below which it is faster to fetch rows from the cache than to compute them twice.
+ONE_BLOCK = 2**24
+_ROWS_OF_VALUES = 16  # of a block where no gradient is wanted
 _FEW_CELLS = 200_000  # below this a thread costs more than it saves
 
 
@@ -66,7 +67,9 @@ def _run(
     kind = inputs[0].dtype.type
     numbers = (kind(gamma), kind(nu), kind(smoothing) ** 2)
     flags = (gradients, metric == "twed", cost == "squared", band >= 0, masked)
-    block = n if n * m * LANES * 4 * x.element_size() <= ONE_BLOCK else int(n**0.5) + 1
+    block = min(n, _ROWS_OF_VALUES)
+    if gradients:
+        block = n if n * m * LANES * x.element_size() <= ONE_BLOCK else int(n**0.5) + 1
     shapes = [a.shape for a in inputs] if gradients else [(1,) * a.ndim for a in inputs]
     found = [np.zeros((groups, LANES), kind)]
     found += [np.zeros(shape, kind) for shape in shapes] + [np.zeros((groups, LANES), kind) for _ in range(2)]

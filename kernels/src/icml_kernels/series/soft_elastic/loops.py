@@ -28,10 +28,11 @@ def solve_groups(
     columns = y.shape[2] // LANES
     kind = x.dtype.type
     size = (columns + 2) * LANES
-    rows, costs = np.empty((2, size), x.dtype), np.empty((2, size), x.dtype)
     blocks = (x.shape[1] + block - 1) // block
-    kept = np.empty((blocks if gradients else 1, size), x.dtype)
-    weights = np.empty((block if gradients else 1, 4 * columns * LANES), x.dtype)
+    # The table's rows of one block, after the row before it; that row of every block.
+    table, kept = np.empty((block + 1, size), x.dtype), np.empty((blocks, size), x.dtype)
+    costs = np.empty((2, size), x.dtype)
+    weights = np.empty(4 * columns * LANES if gradients else 1, x.dtype)
     work = np.empty(8 * LANES, x.dtype)
     flow, matched = np.empty((2, size), x.dtype), np.empty((2, size), x.dtype)
     share = np.empty(size, x.dtype)
@@ -42,23 +43,25 @@ def solve_groups(
             widest, narrowest = max(widest, reach[g, l]), min(narrowest, reach[g, l])
         if not banded:
             widest = narrowest = n + m
-        rows[0] = kind(BIG)
-        rows[0, :LANES] = 0
+        kept[0] = kind(BIG)
+        kept[0, :LANES] = 0
         costs[0] = 0
         costs[1, :LANES] = 0
         last = (n - 1) // block
-        for i in range(n):
-            if gradients and i % block == 0:
-                kept[i // block] = rows[i & 1]
-            store = gradients and i // block == last
-            _one_row(
-                i, m, widest, narrowest, store, twed, squared, masked, gamma, nu, smoothing2, x[g, i],
-                y[g], p[g], q[g], x_times[g], y_times[g], reach[g], rows, costs,
-                weights[i % block if store else 0], work,
-            )  # fmt: skip
-            for l in range(LANES):
-                if x_lengths[g, l] == i + 1:
-                    value[g, l] = rows[1 - (i & 1), y_lengths[g, l] * LANES + l]
+        for b in range(last + 1):
+            first, beyond = b * block, min(n, (b + 1) * block)
+            table[0] = kept[b]
+            for i in range(first, beyond):
+                _one_row(
+                    i, m, widest, narrowest, twed, squared, masked, gamma, nu, smoothing2, x[g, i], y[g],
+                    p[g], q[g], x_times[g], y_times[g], reach[g], table[i - first], table[i - first + 1],
+                    costs,
+                )  # fmt: skip
+                for l in range(LANES):
+                    if x_lengths[g, l] == i + 1:
+                        value[g, l] = table[i - first + 1, y_lengths[g, l] * LANES + l]
+            if b < last:
+                kept[b + 1] = table[block]
         if not gradients:
             continue
         flow[:] = 0
@@ -66,7 +69,7 @@ def solve_groups(
         for b in range(last, -1, -1):
             first, beyond = b * block, min(n, (b + 1) * block)
             if b < last:
-                rows[first & 1] = kept[b]
+                table[0] = kept[b]
                 if first > 0:
                     _costs_of(
                         first - 1, m, widest, twed, squared, masked, nu, smoothing2, x[g, first - 1], y[g],
@@ -74,9 +77,9 @@ def solve_groups(
                     )  # fmt: skip
                 for i in range(first, beyond):
                     _one_row(
-                        i, m, widest, narrowest, True, twed, squared, masked, gamma, nu, smoothing2,
-                        x[g, i], y[g], p[g], q[g], x_times[g], y_times[g], reach[g], rows, costs,
-                        weights[i % block], work,
+                        i, m, widest, narrowest, twed, squared, masked, gamma, nu, smoothing2, x[g, i], y[g],
+                        p[g], q[g], x_times[g], y_times[g], reach[g], table[i - first],
+                        table[i - first + 1], costs,
                     )  # fmt: skip
             for i in range(beyond - 1, first - 1, -1):
                 here, above = flow[i & 1], flow[1 - (i & 1)]
@@ -85,12 +88,20 @@ def solve_groups(
                         here[y_lengths[g, l] * LANES + l] += 1
                 low, high = _band(i, m, widest)
                 o, width = low * LANES, high - low
+                if i == 0:
+                    costs[0] = 0
+                _weights_row(
+                    table[i - first, o:], table[i - first + 1, o:], costs[i & 1, o:],
+                    costs[1 - (i & 1), o:], p[g, i * LANES :], q[g, o:], gamma, twed, width, weights, work,
+                )  # fmt: skip
+                if i > 1:
+                    _costs_of(
+                        i - 2, m, widest, twed, squared, masked, nu, smoothing2, x[g, i - 2], y[g],
+                        x_times[g], y_times[g], costs[1 - (i & 1)],
+                    )  # fmt: skip
                 above[o : o + (width + 1) * LANES] = 0
                 work[4 * LANES :] = 0
-                _flow_row(
-                    here[o:], above[o:], weights[i % block], matched[i & 1, o:], q_gradient[g, o:], work,
-                    width,
-                )  # fmt: skip
+                _flow_row(here[o:], above[o:], weights, matched[i & 1, o:], q_gradient[g, o:], work, width)
                 if twed:
                     _join(share, matched[i & 1, o + LANES :], matched[1 - (i & 1), o + 2 * LANES :], width)
                     _times_back(
@@ -179,16 +190,16 @@ def _add_times(times, series, here, nu, width):
 
 @njit(nogil=True)
 def _one_row(
-    i, m, widest, narrowest, store, twed, squared, masked, gamma, nu, smoothing2,
-    point, y, p, q, x_times, y_times, reach, rows, costs, weights, work,
+    i, m, widest, narrowest, twed, squared, masked, gamma, nu, smoothing2,
+    point, y, p, q, x_times, y_times, reach, above, row, costs,
 ):  # fmt: skip
-    """Row i of the dynamic programme, with the weights of the soft minimum where they are wanted."""
+    """Row i of the dynamic programme, from the row before."""
     _costs_of(
         i, m, widest, twed, squared, masked, nu, smoothing2, point, y, x_times, y_times, costs[1 - (i & 1)]
     )
     low, high = _band(i, m, widest)
     o, width = low * LANES, high - low
-    above, row = rows[i & 1, o:], rows[1 - (i & 1), o:]
+    above, row = above[o:], row[o:]
     before, here = costs[i & 1, o:], costs[1 - (i & 1), o:]
     far = row.dtype.type(BIG)
     for l in range(LANES):
@@ -201,14 +212,7 @@ def _one_row(
         k = j * LANES
         if twed:
             edits = p[i * LANES :], q[o + k :]
-            if store:
-                _twed_weights(
-                    above[k:], row[k:], before[k:], here[k:], *edits, gamma, step, weights[4 * k :], work
-                )
-            else:
-                _twed_values(above[k:], row[k:], before[k:], here[k:], *edits, gamma, step)
-        elif store:
-            _dtw_weights(above[k:], row[k:], here[k:], gamma, step, weights[4 * k :], work)
+            _twed_values(above[k:], row[k:], before[k:], here[k:], *edits, gamma, step)
         else:
             _dtw_values(above[k:], row[k:], here[k:], gamma, step)
         if narrowest < widest:
@@ -226,71 +230,67 @@ def _twed_values(above, row, before, here, p, q, gamma, width):
         for l in range(LANES):
             match = above[o + l] + (here[o + LANES + l] + before[o + l])
             up, left = above[o + LANES + l] + p[l], row[o + l] + q[o + l]
-            row[o + LANES + l] = _soft_minimum(match, up, left, gamma, inverse)
+            row[o + LANES + l] = _soft_minimum(match, up, left, gamma, inverse, one)
 
 
 @njit(nogil=True)
 def _dtw_values(above, row, here, gamma, width):
-    inverse = row.dtype.type(1) / gamma
+    one = row.dtype.type(1)
+    inverse = one / gamma
     for j in range(width):
         o = j * LANES
         for l in range(LANES):
-            least = _soft_minimum(above[o + l], above[o + LANES + l], row[o + l], gamma, inverse)
+            least = _soft_minimum(above[o + l], above[o + LANES + l], row[o + l], gamma, inverse, one)
             row[o + LANES + l] = here[o + LANES + l] + least
+
+
+@njit(nogil=True, forceinline=True)
+def _soft_minimum(a, b, c, gamma, inverse, one):
+    """The least of three has exponent 0: two exponentials."""
+    low, high = min(a, b), max(a, b)
+    least, middle, most = min(low, c), max(low, min(high, c)), max(high, c)
+    total = exp((least - middle) * inverse) + exp((least - most) * inverse) + one
+    return least - gamma * log(total)
 
 
 # The loops below are cut into short ones over ``work``: the compiler makes no vectors where more than eight
 # pairs of arrays might overlap.
 @njit(nogil=True)
-def _twed_weights(above, row, before, here, p, q, gamma, width, weights, work):
+def _weights_row(above, row, before, here, p, q, gamma, twed, width, weights, work):
+    """The weights of the three arguments of every soft minimum of a finished row, from the table."""
+    inverse = row.dtype.type(1) / gamma
     for j in range(width):
         o = j * LANES
-        for l in range(LANES):
-            match = above[o + l] + (here[o + LANES + l] + before[o + l])
-            up, left = above[o + LANES + l] + p[l], row[o + l] + q[o + l]
-            work[l], work[LANES + l], work[2 * LANES + l] = match, up, left
-        _weigh(row[o + LANES :], gamma, weights[4 * o :], work)
+        result = row[o + LANES :]
+        if twed:
+            for l in range(LANES):
+                match = above[o + l] + (here[o + LANES + l] + before[o + l])
+                up, left = above[o + LANES + l] + p[l], row[o + l] + q[o + l]
+                work[l], work[LANES + l], work[2 * LANES + l], work[3 * LANES + l] = (
+                    match, up, left, result[l],
+                )  # fmt: skip
+        else:
+            for l in range(LANES):
+                work[l], work[LANES + l], work[2 * LANES + l] = above[o + l], above[o + LANES + l], row[o + l]
+                work[3 * LANES + l] = result[l] - here[o + LANES + l]
+        _weigh(inverse, weights[4 * o :], work)
 
 
 @njit(nogil=True)
-def _dtw_weights(above, row, here, gamma, width, weights, work):
-    for j in range(width):
-        o = j * LANES
-        for l in range(LANES):
-            work[l], work[LANES + l], work[2 * LANES + l] = above[o + l], above[o + LANES + l], row[o + l]
-        _weigh(row[o + LANES :], gamma, weights[4 * o :], work)
-        for l in range(LANES):
-            row[o + LANES + l] = row[o + LANES + l] + here[o + LANES + l]
-
-
-@njit(nogil=True)
-def _weigh(row, gamma, weights, work):
-    """The soft minimum, the weights of its three arguments, and minus the weights' entropy, its derivative by
-    gamma."""
-    one = row.dtype.type(1)  # 1 itself would turn float32 into float64
-    inverse = one / gamma
+def _weigh(inverse, weights, work):
+    """From three arguments and their soft minimum the arguments' weights, and minus the weights' entropy: the
+    soft minimum's derivative by gamma."""
+    one = weights.dtype.type(1)  # 1 itself would turn float32 into float64
     for l in range(LANES):
         a, b, c = work[l], work[LANES + l], work[2 * LANES + l]
         least = min(a, min(b, c))
-        work[l], work[LANES + l] = (least - a) * inverse, (least - b) * inverse
-        work[2 * LANES + l], work[3 * LANES + l] = (least - c) * inverse, least
-    for l in range(LANES):
-        u, v, w = work[l], work[LANES + l], work[2 * LANES + l]
+        u, v, w = (least - a) * inverse, (least - b) * inverse, (least - c) * inverse
         e, f, g = exp(u), exp(v), exp(w)
-        total = e + f + g
-        scale, logarithm = one / total, log(total)
+        scale = one / (e + f + g)
         e, f, g = e * scale, f * scale, g * scale
-        row[l] = work[3 * LANES + l] - gamma * logarithm
         weights[l], weights[LANES + l], weights[2 * LANES + l] = e, f, g
         # Where a weight is 0 its exponent may be huge, but is finite.
-        weights[3 * LANES + l] = e * u + f * v + g * w - logarithm
-
-
-@njit(nogil=True, forceinline=True)
-def _soft_minimum(a, b, c, gamma, inverse):
-    least = min(a, min(b, c))
-    total = exp((least - a) * inverse) + exp((least - b) * inverse) + exp((least - c) * inverse)
-    return least - gamma * log(total)
+        weights[3 * LANES + l] = e * u + f * v + g * w - (least - work[3 * LANES + l]) * inverse
 
 
 @njit(nogil=True)
