@@ -3,7 +3,8 @@
     python kernels/benchmarks/msign.py [--quick] [--device cpu] [--out kernels/benchmarks/results]
 
 Eight Newton-Schulz steps in bfloat16 and float32. The last lines time what else a step of the Spectral Sphere
-Optimizer needs: a block Lanczos model, the norm of the weights, a rank-one load, retraction and update.
+Optimizer needs: a block Lanczos model, the norm of the weights, a rank-one load, retraction and update. The
+results are written after each shape.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from icml_kernels import block_lanczos, lanczos_top, msign, rank1_load, retract_axpy
+from icml_kernels import block_lanczos, lanczos_top, msign, rank1_load
+from icml_kernels.matrices.block_krylov import krylov_top, start_block
+from icml_kernels.matrices.retract_axpy import retract_axpy_
 
 SHAPES = ((8, 128, 2048), (1, 256, 1024), (1, 512, 512), (1, 512, 2048), (1, 1024, 1024))
 QUICK = ((2, 32, 128),)
@@ -95,17 +98,30 @@ def main() -> None:
             ("plain torch", lambda x=x: plain_iteration(x)),
         )
         report(f"block Lanczos, k = 8, {name}", lambda x=x, u=u, v=v: block_lanczos(x, u, v, 8))
-        report(f"norm by 6 Lanczos steps, {name}", lambda x=x, u=u: lanczos_top(x, u, 6))
+        report(f"norm by 16 Lanczos steps, {name}", lambda x=x, u=u: lanczos_top(x, u, 16))
+        block = krylov_top(x, start_block(x)).block
+        report(f"norm from the last block, {name}", lambda x=x, block=block: krylov_top(x, block))
         report(
             f"rank-one load, {name}",
             lambda x=x, u=u, v=v, one=one: rank1_load(x, u, v, one, one, torch.bfloat16),
         )
-        report(f"retraction and update, {name}", lambda x=x, one=one, phi=phi: retract_axpy(x, one, phi, one))
+        weight = x.clone()
+        report(
+            f"retraction and update, {name}",
+            lambda weight=weight, one=one, phi=phi: retract_axpy_(weight, one, phi, 1e-3 * one),
+        )
+        write(rows, options)
+
+
+def write(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Write what has been measured so far."""
     environment = {"python": platform.python_version(), "torch": torch.__version__, "device": options.device}
     environment |= {"threads": "1", "processor": platform.processor() or platform.machine()}
     options.out.mkdir(parents=True, exist_ok=True)
     document = {"benchmark": "msign", "environment": environment, "rows": rows}
-    (options.out / "msign.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    temporary = options.out / "msign.json.tmp"
+    temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(options.out / "msign.json")
 
 
 if __name__ == "__main__":

@@ -12,22 +12,33 @@ from icml_kernels import _lazy
 __getattr__, __dir__, __all__ = _lazy.attach(
     __name__,
     {
+        "covariance.batched_gram": ("batched_gram",),
+        "covariance.spectrum_moments": ("SpectrumMoments", "spectrum_moments"),
         "dispatch": ("routes",),
+        "flows.canonical_trees": ("BlockKinds", "CanonicalTrees", "canonical_trees"),
+        "flows.dag_levels": ("dag_levels",),
+        "flows.segment_logsumexp": ("segment_logsumexp",),
+        "flows.unique_rows": ("unique_rows",),
         "graphs.local_moves": ("local_moves_pass",),
         "graphs.mwu_cover": ("cover_costs", "mwu_cover_pass", "raised_cover", "scaled_packing"),
         "graphs.pivot_rounds": ("pivot_rounds",),
         "graphs.wedges": ("bad_triangle_scan", "wedge_count", "wedge_enumerate"),
+        "language.buffer_mix": ("Mixture", "buffer_mix"),
+        "language.geometric_mix_sample": ("MixSample", "geometric_mix_sample"),
+        "language.masked_entropy_argmax": ("RowScores", "masked_entropy_argmax"),
         "language.token_stats": ("TokenStats", "token_stats"),
+        "language.topk_kl": ("topk_kl",),
+        "language.topk_logprobs": ("TopK", "topk_logprobs"),
+        "language.weighted_nll": ("WeightedNLL", "weighted_nll"),
+        "matrices.block_krylov": ("KrylovTop", "block_vectors", "krylov_top", "start_block"),
+        "matrices.krylov_sign": ("KrylovSign",),
         "matrices.lanczos": ("KrylovModel", "block_lanczos", "lanczos_top"),
         "matrices.msign": ("msign", "msign_rank1"),
         "matrices.ns_syrk": ("ns_poly", "ns_syrk"),
         "matrices.polar_express": ("polar_express_coefficients",),
         "matrices.rank1_load": ("rank1_load",),
-        "matrices.retract_axpy": ("retract_axpy",),
+        "matrices.retract_axpy": ("retract_axpy", "retract_axpy_"),
         "matrices.singular": ("power_iter", "top_singular"),
-        "language.topk_kl": ("topk_kl",),
-        "language.topk_logprobs": ("TopK", "topk_logprobs"),
-        "language.weighted_nll": ("WeightedNLL", "weighted_nll"),
         "molecules.bonded": ("BondedTerms", "bonded_energy", "bonded_energy_forces", "bonded_terms"),
         "molecules.cfconv_mlp": ("cfconv_mlp",),
         "molecules.cfconv_table": ("cfconv_table",),
@@ -49,7 +60,16 @@ __getattr__, __dir__, __all__ = _lazy.attach(
 )
 
 if TYPE_CHECKING:
+    from icml_kernels.covariance.batched_gram import batched_gram as batched_gram
+    from icml_kernels.covariance.spectrum_moments import SpectrumMoments as SpectrumMoments
+    from icml_kernels.covariance.spectrum_moments import spectrum_moments as spectrum_moments
     from icml_kernels.dispatch import routes as routes
+    from icml_kernels.flows.canonical_trees import BlockKinds as BlockKinds
+    from icml_kernels.flows.canonical_trees import CanonicalTrees as CanonicalTrees
+    from icml_kernels.flows.canonical_trees import canonical_trees as canonical_trees
+    from icml_kernels.flows.dag_levels import dag_levels as dag_levels
+    from icml_kernels.flows.segment_logsumexp import segment_logsumexp as segment_logsumexp
+    from icml_kernels.flows.unique_rows import unique_rows as unique_rows
     from icml_kernels.graphs.local_moves import local_moves_pass as local_moves_pass
     from icml_kernels.graphs.mwu_cover import cover_costs as cover_costs
     from icml_kernels.graphs.mwu_cover import mwu_cover_pass as mwu_cover_pass
@@ -59,6 +79,12 @@ if TYPE_CHECKING:
     from icml_kernels.graphs.wedges import bad_triangle_scan as bad_triangle_scan
     from icml_kernels.graphs.wedges import wedge_count as wedge_count
     from icml_kernels.graphs.wedges import wedge_enumerate as wedge_enumerate
+    from icml_kernels.language.buffer_mix import Mixture as Mixture
+    from icml_kernels.language.buffer_mix import buffer_mix as buffer_mix
+    from icml_kernels.language.geometric_mix_sample import MixSample as MixSample
+    from icml_kernels.language.geometric_mix_sample import geometric_mix_sample as geometric_mix_sample
+    from icml_kernels.language.masked_entropy_argmax import RowScores as RowScores
+    from icml_kernels.language.masked_entropy_argmax import masked_entropy_argmax as masked_entropy_argmax
     from icml_kernels.language.token_stats import TokenStats as TokenStats
     from icml_kernels.language.token_stats import token_stats as token_stats
     from icml_kernels.language.topk_kl import topk_kl as topk_kl
@@ -66,6 +92,11 @@ if TYPE_CHECKING:
     from icml_kernels.language.topk_logprobs import topk_logprobs as topk_logprobs
     from icml_kernels.language.weighted_nll import WeightedNLL as WeightedNLL
     from icml_kernels.language.weighted_nll import weighted_nll as weighted_nll
+    from icml_kernels.matrices.block_krylov import KrylovTop as KrylovTop
+    from icml_kernels.matrices.block_krylov import block_vectors as block_vectors
+    from icml_kernels.matrices.block_krylov import krylov_top as krylov_top
+    from icml_kernels.matrices.block_krylov import start_block as start_block
+    from icml_kernels.matrices.krylov_sign import KrylovSign as KrylovSign
     from icml_kernels.matrices.lanczos import KrylovModel as KrylovModel
     from icml_kernels.matrices.lanczos import block_lanczos as block_lanczos
     from icml_kernels.matrices.lanczos import lanczos_top as lanczos_top
@@ -76,6 +107,7 @@ if TYPE_CHECKING:
     from icml_kernels.matrices.polar_express import polar_express_coefficients as polar_express_coefficients
     from icml_kernels.matrices.rank1_load import rank1_load as rank1_load
     from icml_kernels.matrices.retract_axpy import retract_axpy as retract_axpy
+    from icml_kernels.matrices.retract_axpy import retract_axpy_ as retract_axpy_
     from icml_kernels.matrices.singular import power_iter as power_iter
     from icml_kernels.matrices.singular import top_singular as top_singular
     from icml_kernels.molecules.bonded import BondedTerms as BondedTerms

@@ -1,15 +1,17 @@
 """Whole training steps of a decoder: SSO beside MuonSphere, Muon, AdamW and the optimizers of other packages.
 
-    python benchmarks/pretraining.py                          # widths 64, 256 and 512, three layers, on this
-    machine python benchmarks/pretraining.py --device cuda --widths 1024 2048 --layers 8 --batch 16 --context
-    2048 python benchmarks/pretraining.py --quick                  # a small case, to see that it runs
+    python benchmarks/pretraining.py            # widths 64, 192 and 384, three layers, on this machine
+    python benchmarks/pretraining.py --device cuda --widths 1024 2048 --layers 8 --batch 16 --context 2048
+    python benchmarks/pretraining.py --quick    # a small case, to see that it runs
 
 Every contestant trains in a process of its own with the same number of threads, from the same weights, on the
 same windows of the standard library's sources. Seconds are medians of whole steps (forward, backward,
 optimizer) and of the optimizer's part; memory is the growth of the resident set (CPU) or the allocator's peak
 (CUDA). The held-out loss is that at the end, at equal steps and a common learning rate. torch.optim.Muon
 splits nothing and has five Newton-Schulz steps of its own; SpectralSphere is that of pytorch-optimizer, on
-the same matrices, where installed. Prints a table, and writes benchmarks/results/pretraining.json.
+the same matrices, where installed. A contestant that takes longer than --limit seconds stops there: its
+medians are those of the steps it has done, and it has no loss. Prints a table, and writes
+benchmarks/results/pretraining.json after each width.
 """
 
 from __future__ import annotations
@@ -97,6 +99,8 @@ def probe(text: str) -> None:
 
     whole, own = [], []
     for step in range(case["steps"]):
+        if sum(whole) > case["limit"]:
+            break
         training.step = step
         begin = now()
         training._gradient()
@@ -106,13 +110,14 @@ def probe(text: str) -> None:
         end = now()
         whole.append(end - begin)
         own.append(end - middle)
-    timed = slice(WARM_UP if case["steps"] > 2 * WARM_UP else 0, None)
+    timed = slice(WARM_UP if len(whole) > 2 * WARM_UP else len(whole) // 2, None)
     peak = torch.cuda.max_memory_allocated() if device.startswith("cuda") else (peak_memory() or 0) - before
     figures = {
         "seconds": statistics.median(whole[timed]),
         "optimizer_seconds": statistics.median(own[timed]),
         "peak_bytes": peak,
-        "validation": training.evaluate(),
+        "steps": len(whole),
+        "validation": training.evaluate() if len(whole) == case["steps"] else None,
         "version": _version(case["name"]),
     }
     print(json.dumps(figures))
@@ -147,11 +152,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--widths", type=int, nargs="+", default=[64, 256, 512])
+    parser.add_argument("--widths", type=int, nargs="+", default=[64, 192, 384])
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--context", type=int, default=96)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--limit", type=float, default=6.0, help="seconds of steps of one contestant")
     parser.add_argument("--lr", type=float, default=2e-2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -171,33 +177,39 @@ def main() -> None:
             "steps": 4 if given.quick else given.steps,
             "lr": given.lr,
             "device": given.device,
+            "limit": given.limit,
         }
         print(f"\nwidth {width}, {case['layers']} layers, {case['batch']} x {case['context']} tokens a step")
-        measured = {
-            name: measure({**case, "name": name, "seed": 1, "threads": given.threads})
-            for name in (*OWN, *PEERS)
-        }
+        measured = {}
+        for name in (*OWN, *PEERS):
+            measured[name] = measure({**case, "name": name, "seed": 1, "threads": given.threads})
+            _tell(name, measured[name])
         rows.append(_row(case, measured))
-    if not given.quick:
-        _write(rows, given.threads)
+        if not given.quick:
+            _write(rows, given.threads)
+
+
+def _tell(name: str, figures: dict[str, Any]) -> None:
+    if "missing" in figures:
+        print(f"  {name:18s} left out ({figures['missing']})", flush=True)
+        return
+    loss = "" if figures["validation"] is None else f", loss {figures['validation']:.4f}"
+    whole, own = (1e3 * figures[key] for key in ("seconds", "optimizer_seconds"))
+    print(
+        f"  {name:18s} {whole:9.2f} ms a step, {own:9.2f} ms of it the optimizer, "
+        f"{figures['peak_bytes'] / 1e6:8.1f} MB{loss}",
+        flush=True,
+    )
 
 
 def _row(case: dict[str, Any], measured: dict[str, dict[str, Any]]) -> dict[str, Any]:
     ours = measured[OURS]
     if "missing" in ours:
         raise SystemExit(f"{OURS} did not run: {ours['missing']}")
-    kept = ("seconds", "optimizer_seconds", "peak_bytes", "validation")
+    kept = ("seconds", "optimizer_seconds", "peak_bytes", "steps", "validation")
     peers = {}
     for name, figures in measured.items():
-        if "missing" in figures:
-            print(f"  {name:18s} not measured ({figures['missing']})")
-            continue
-        print(
-            f"  {name:18s} {figures['seconds'] * 1e3:9.2f} ms a step, "
-            f"{figures['optimizer_seconds'] * 1e3:9.2f} ms "
-            f"of it the optimizer, {figures['peak_bytes'] / 1e6:8.1f} MB, loss {figures['validation']:.4f}"
-        )
-        if name != OURS:
+        if "missing" not in figures and name != OURS:
             peers[name] = {key: figures[key] for key in ("version", *kept)}
     ratios = {name: figures["seconds"] / ours["seconds"] for name, figures in peers.items()}
     return {"case": case, "ours": {key: ours[key] for key in kept}, "peers": peers, "ratios": ratios}
@@ -212,7 +224,9 @@ def _write(rows: list[dict[str, Any]], threads: int) -> None:
     }
     RESULTS.parent.mkdir(exist_ok=True)
     content = {"benchmark": "pretraining", "environment": environment, "rows": rows}
-    RESULTS.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    temporary = RESULTS.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(RESULTS)
 
 
 if __name__ == "__main__":

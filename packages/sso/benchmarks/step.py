@@ -3,10 +3,11 @@
     python packages/sso/benchmarks/step.py [--quick] [--device cpu] [--out packages/sso/benchmarks/results]
 
 Gradients are given, so that nothing but the step is timed. Muon-like optimizers take eight Newton-Schulz
-steps. Each line is the median of several steps after two that are not counted, one process, one thread. Peak
-memory is what the step allocates beyond parameters, gradients and
-state: by torch's profiler, or a GPU's allocator.
-Peers that are not installed (requirements.txt) are left out.
+steps. Each line is the median of several steps after two that are not counted, one process, one thread; fewer
+where they take long, and only the last of one or two where that takes over 40 or 3 seconds. Peak memory is
+what the step allocates beyond parameters, gradients and state: by torch's profiler, or a GPU's allocator.
+Peers that are not installed (requirements.txt) are left out, with a message. The results are written after
+each case.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import importlib
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -26,10 +28,13 @@ from icml_sso import SSO, MuonSphere
 from torch import nn
 
 NS_STEPS = 8
+ENOUGH = 4.0  # seconds, after which two counted steps are enough
+# Seconds of the first step, which may compile, and of the second, after which no other is taken.
+SLOW = (40.0, 3.0)
 CASES = {
     "4 x 512 x 512": [(512, 512)] * 4,
     "4 x 512 x 2048": [(512, 2048)] * 4,
-    "a block of width 768": [(768, 768)] * 4 + [(2048, 768)] * 2 + [(768, 2048)],
+    "a block of width 512": [(512, 512)] * 4 + [(1408, 512)] * 2 + [(512, 1408)],
 }
 QUICK = {"2 x 64 x 128": [(64, 128)] * 2}
 
@@ -42,6 +47,10 @@ def heads(params: list[nn.Parameter], lr: float, **options: Any) -> SSO:
 def optimizers() -> dict[str, tuple[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]]]:
     """Name -> version and how it is made, at its own best settings and as many Newton-Schulz steps."""
     found: dict[str, tuple[str, Callable[..., Any]]] = {
+        "torch.optim.Muon": (
+            torch.__version__,
+            lambda p: torch.optim.Muon(p, lr=1e-2, momentum=0.9, weight_decay=0.0, ns_steps=NS_STEPS),
+        ),
         "SSO": ("", lambda p: heads(p, 1e-2)),
         "SSO, float32 matrix signs": ("", lambda p: heads(p, 1e-2, msign_dtype=torch.float32)),
         "SSO, the paper's bisection": ("", lambda p: heads(p, 1e-2, solver="bisection")),
@@ -49,18 +58,15 @@ def optimizers() -> dict[str, tuple[str, Callable[[list[nn.Parameter]], torch.op
             "",
             lambda p: MuonSphere([{"params": p, "kind": "matrix"}], 1e-2, msign_steps=NS_STEPS),
         ),
-        "torch.optim.Muon": (
-            torch.__version__,
-            lambda p: torch.optim.Muon(p, lr=1e-2, momentum=0.9, weight_decay=0.0, ns_steps=NS_STEPS),
-        ),
         "torch.optim.AdamW": (torch.__version__, lambda p: torch.optim.AdamW(p, lr=1e-3, foreach=True)),
     }
-    if (peer := _peer("pytorch_optimizer", "SpectralSphere")) is not None:
+    peer, muon = _peer("pytorch_optimizer", "SpectralSphere"), _peer("heavyball", "ForeachMuon")
+    if peer is not None:
         found["pytorch-optimizer SpectralSphere"] = (
             _version("pytorch-optimizer"),
             lambda p: peer(p, lr=1e-2),
         )
-    if (muon := _peer("heavyball", "ForeachMuon") or _peer("heavyball", "Muon")) is not None:
+    if (muon := muon or _peer("heavyball", "Muon")) is not None:
         found["heavyball Muon"] = (_version("heavyball"), lambda p: muon(p, lr=1e-2))
     return found
 
@@ -68,7 +74,8 @@ def optimizers() -> dict[str, tuple[str, Callable[[list[nn.Parameter]], torch.op
 def _peer(module: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name, None)
-    except ImportError:
+    except ImportError as error:
+        print(f"{module} is left out: {error}", file=sys.stderr)
         return None
 
 
@@ -84,8 +91,8 @@ def measure(
     shapes: list[tuple[int, int]],
     device: str,
     repeats: int,
-) -> tuple[float, int]:
-    """Median seconds of a step, and peak bytes that a step allocates."""
+) -> tuple[float, int | None]:
+    """Median seconds of a step, and peak bytes that a step allocates; None of one that is too slow."""
     generator = torch.Generator().manual_seed(0)
     params = [nn.Parameter((0.05 * torch.randn(s, generator=generator)).to(device)) for s in shapes]
     optimizer = make(params)
@@ -103,8 +110,12 @@ def measure(
         optimizer.step()
         if device != "cpu":
             torch.cuda.synchronize()
-        if repeat >= 2:
-            taken.append(time.perf_counter() - begin)
+        taken.append(time.perf_counter() - begin)
+        if repeat < 2 and taken[repeat] > SLOW[repeat]:
+            return taken[repeat], None
+        if repeat >= 3 and sum(taken[1:]) > ENOUGH:
+            break
+    taken = taken[2:]
     prepare()
     return sorted(taken)[len(taken) // 2], _peak(optimizer.step, device)
 
@@ -136,22 +147,27 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    contestants = optimizers()
     for case, shapes in (QUICK if options.quick else CASES).items():
         results = {}
-        for name, (number, make) in optimizers().items():
+        for name, (number, make) in contestants.items():
             seconds, peak = measure(make, shapes, options.device, options.repeats)
             results[name] = {"version": number, "seconds": seconds, "peak_bytes": peak}
-        muon = results["torch.optim.Muon"]["seconds"]
-        for name, row in results.items():
+            muon = results["torch.optim.Muon"]["seconds"]
+            memory = "" if peak is None else f"{peak / 2**20:8.1f} MiB"
             print(
-                f"{case:24} {name:34} {1e3 * row['seconds']:9.2f} ms {row['seconds'] / muon:7.2f} x Muon "
-                f"{row['peak_bytes'] / 2**20:8.1f} MiB",
+                f"{case:24} {name:34} {1e3 * seconds:9.2f} ms {seconds / muon:7.2f} x Muon {memory}",
                 flush=True,
             )
         ours = results.pop("SSO")
         ratios = {name: row["seconds"] / ours["seconds"] for name, row in results.items()}
         rows.append({"case": case, "ours": ours, "peers": results, "ratios": ratios})
+        write(rows, options)
+
+
+def write(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Write what has been measured so far."""
     environment = {
         "python": platform.python_version(),
         "torch": torch.__version__,

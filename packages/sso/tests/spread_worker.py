@@ -28,6 +28,8 @@ SHAPES: dict[str, tuple[tuple[int, ...], Atomic]] = {
     "convolution": ((7, 3, 2, 2), Atomic(flatten=True)),
     "stored transposed": ((9, 14), Atomic(transpose=True, blocks=(7, 7))),
     "interleaved": ((12, 8), Atomic(blocks=(2, 4, 2, 4), labels=(0, 1, 0, 1))),
+    "large": ((67, 40), Atomic()),  # followed by blocks of vectors, as smaller ones are not
+    "large heads": ((80, 36), Atomic(blocks=(40, 40))),
 }
 
 

@@ -37,7 +37,7 @@ def results(tmp_path_factory):
             for rank in range(world)
         ]
         for process in processes:
-            _, errors = process.communicate(timeout=120)
+            _, errors = process.communicate(timeout=300)
             assert process.returncode == 0, errors
         found[world] = torch.load(folder / f"results{world}.pt")
         found[world]["errors"] = torch.load(folder / f"errors{world}.pt")

@@ -129,6 +129,21 @@ def test_without_looking_at_results_the_direction_is_the_same():
     assert abs(float(found.residual)) <= 2e-3
 
 
+def test_what_the_caller_removes_costs_no_matrix_sign():
+    """|h| up to the bound stays in Phi; Phi - h Theta is tangent, and of norm 1 + |h| / 2 to second order."""
+    m, u, v = (torch.stack(x).float() for x in zip(*(problem((64, 64), s) for s in range(12)), strict=True))
+    strict = tangent_direction(m, u, v, SolverOptions())
+    found = tangent_direction(m, u, v, SolverOptions(removable=0.04))
+    assert int(found.calls.sum()) < int(strict.calls.sum())
+    assert float(found.residual.abs().max()) <= 0.04
+    assert not bool(found.failed.any())
+    theta = u[:, :, None] * v[:, None]
+    left = found.phi.float() - found.residual[:, None, None] * theta
+    torch.testing.assert_close((left * theta).sum((1, 2)), torch.zeros(12), rtol=0, atol=1e-5)
+    added = torch.linalg.matrix_norm(left, ord=2) - torch.linalg.matrix_norm(found.phi.float(), ord=2)
+    assert bool((added <= 0.5 * found.residual.abs() + 1e-3).all())
+
+
 @pytest.mark.parametrize("shape", [(1, 9), (9, 1)], ids=str)
 def test_vectors_are_projected_and_normalised(shape):
     """min(m, n) = 1: Theta = W / ||W||, and the direction is M less its part along W, of length 1."""
@@ -208,6 +223,8 @@ def test_bad_input_is_named():
         tangent_lambda(m, u, v, solver="bisect")
     with pytest.raises(ValueError, match="msign_steps=0"):
         tangent_lambda(m, u, v, msign_steps=0)
+    with pytest.raises(ValueError, match=r"removable=1.0 must lie in \[0, 1\)"):
+        SolverOptions(removable=1.0)
     with pytest.raises(ValueError, match="solver_tol=0"):
         tangent_lambda(m, u, v, tol=0.0)
     with pytest.raises(TypeError, match="expected a TangentProblem"):

@@ -8,6 +8,9 @@ from typing import Any
 from torch import Tensor
 
 import icml_kernels
+from icml_kernels.language.buffer_mix import cases as buffer
+from icml_kernels.language.geometric_mix_sample import cases as mix
+from icml_kernels.language.masked_entropy_argmax import cases as scores
 from icml_kernels.language.token_stats import cases as stats
 from icml_kernels.language.topk_kl import cases as kl
 from icml_kernels.language.topk_logprobs import cases as topk
@@ -55,10 +58,35 @@ def divergence(
     return icml_kernels.topk_kl(hidden, weight, idx, logp.detach(), tail.detach(), bias=bias, **options)
 
 
+def mixed(
+    logp: Tensor, logq: Tensor, uniform: Tensor, share: Tensor | None = None, **options: Any
+) -> tuple[Tensor, ...]:
+    """The floating results of ``geometric_mix_sample``; log q of the token as a finite number."""
+    found = icml_kernels.geometric_mix_sample(logp, logq, uniform, share=share, **options)
+    return found.share, found.draft_logp.exp(), found.draft_entropy, found.target_entropy
+
+
+def scored(logits: Tensor, rows: Tensor, **options: Any) -> tuple[Tensor, ...]:
+    """The floating results of ``masked_entropy_argmax``."""
+    found = icml_kernels.masked_entropy_argmax(logits, rows, **options)
+    return found.neg_entropy, found.maxprob, found.lse
+
+
+def averaged(rows_logp: Tensor, weights: Tensor, index: Tensor) -> tuple[Tensor, ...]:
+    """The floating results of ``buffer_mix``."""
+    found = icml_kernels.buffer_mix(rows_logp, weights, index)
+    return found.entropy, found.jsd, found.maxprob
+
+
 def every_case() -> list[tuple[Callable[..., Any], Case]]:
     """Each operator with each of its cases."""
-    return [
-        (function, case)
-        for function, module in ((statistics, stats), (weighted, nll), (listed, topk), (divergence, kl))
-        for case in module.CASES
-    ]
+    modules = (
+        (statistics, stats),
+        (weighted, nll),
+        (listed, topk),
+        (divergence, kl),
+        (mixed, mix),
+        (scored, scores),
+        (averaged, buffer),
+    )
+    return [(function, case) for function, module in modules for case in module.CASES]

@@ -14,14 +14,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icml_kernels.matrices.checks import require_matrices, require_vectors
-from icml_kernels.matrices.matvec import matvec, thin_product
+from icml_kernels.matrices.matvec import matvec
 from icml_kernels.matrices.msign import Reduce
 from icml_kernels.matrices.singular import spread_out
 
 _TINY = 1e-30
-_BREAKDOWN = (
-    1e-5  # of a column that lies in the span of the earlier ones; rounding decides what is left of it
-)
+_BREAKDOWN = 1e-5  # of a row in the span of the earlier ones; rounding decides what is left of it
 
 
 class KrylovModel(NamedTuple):
@@ -79,21 +77,18 @@ def block_lanczos(
     require_vectors("u", u, (batch, rows))
     require_vectors("v", v, (batch, columns))
     factor = m.new_ones(batch) if scale is None else scale.to(m.dtype)
-    image = _forward(m, v[:, :, None], factor, reduce)
-    overlap = (u * image[:, :, 0]).sum(1)
+    image = _forward(m, v[:, None], factor, reduce)[:, 0]
+    overlap = (u * image).sum(1)
     if rows <= 2 * k:
         gram = torch.bmm(m, m.mT)
         if reduce is not None:
             gram = reduce(gram)
-        return KrylovModel(gram * factor.square()[:, None, None], u, image[:, :, 0], overlap)
-    block = torch.cat([u[:, :, None], image], dim=2)
-    basis, adjoint = _krylov_basis(m, block, k, factor, reduce)
-    t = torch.bmm(adjoint.mT, adjoint)
+        return KrylovModel(gram * factor.square()[:, None, None], u, image, overlap)
+    basis, adjoint = _krylov_basis(m, torch.stack([u, image], dim=1), k, factor, reduce)
+    t = torch.bmm(adjoint, adjoint.mT)
     if reduce is not None:
         t = reduce(t)
-    a = matvec(basis.mT, u)
-    b = matvec(basis.mT, image[:, :, 0])
-    return KrylovModel(t, a, b, overlap)
+    return KrylovModel(t, matvec(basis, u), matvec(basis, image), overlap)
 
 
 def lanczos_top(
@@ -128,18 +123,18 @@ def lanczos_top(
         raise ValueError(f"k={k}; at least one Lanczos step is needed")
     if rows <= 2 * k:
         basis = torch.eye(rows, dtype=m.dtype, device=m.device).expand(batch, rows, rows)
-        adjoint = m.mT
+        adjoint = m
     else:
-        other = spread_out(rows, 1, m, turn).expand(batch, rows, 1)
-        block = torch.cat([u[:, :, None], other], dim=2)
+        other = spread_out(rows, 1, m, turn).mT.expand(batch, 1, rows)
+        block = torch.cat([u[:, None], other], dim=1)
         basis, adjoint = _krylov_basis(m, block, k, m.new_ones(batch), reduce)
-    t = torch.bmm(adjoint.mT, adjoint)
+    t = torch.bmm(adjoint, adjoint.mT)
     if reduce is not None:
         t = reduce(t)
     _, vectors = torch.linalg.eigh(t.double())
-    top = vectors[:, :, -1:].to(m.dtype)
-    left = matvec(basis, top[:, :, 0])
-    image = matvec(adjoint, top[:, :, 0])
+    top = vectors[:, :, -1].to(m.dtype)
+    left = matvec(basis.mT, top)
+    image = matvec(adjoint.mT, top)
     squares = image.square().sum(1)
     sigma = (squares if reduce is None else reduce(squares)).sqrt()
     return sigma, left, image / sigma.clamp_min(_TINY)[:, None]
@@ -148,51 +143,51 @@ def lanczos_top(
 def _krylov_basis(
     m: Tensor, block: Tensor, k: int, factor: Tensor, reduce: Reduce | None
 ) -> tuple[Tensor, Tensor]:
-    """Orthonormal basis of (M M^T)^j block, j < k, and its image under M^T."""
-    rows = m.shape[1]
-    filler = spread_out(rows, 2 * k, m) / rows**0.5
-    basis = _orthonormal(block, None, filler)
-    adjoint = _adjoint(m, basis, factor)
-    for _ in range(k - 1):
-        block = _forward(m, adjoint[:, :, -2:], factor, reduce)
-        block = _orthonormal(block, basis, filler)
-        basis = torch.cat([basis, block], dim=2)
-        adjoint = torch.cat([adjoint, _adjoint(m, block, factor)], dim=2)
+    """Orthonormal rows that span (M M^T)^j block, j < k, and their images under M^T."""
+    batch, rows, columns = m.shape
+    filler = spread_out(rows, 2 * k, m).mT / rows**0.5
+    basis, adjoint = m.new_empty(batch, 2 * k, rows), m.new_empty(batch, 2 * k, columns)
+    for at in range(0, 2 * k, 2):
+        if at:
+            block = _forward(m, adjoint[:, at - 2 : at], factor, reduce)
+        new = _orthonormal(block, basis[:, :at], filler[at : at + 2])
+        basis[:, at : at + 2] = new
+        adjoint[:, at : at + 2] = factor[:, None, None] * torch.bmm(new, m)
     return basis, adjoint
 
 
 def _forward(m: Tensor, x: Tensor, scale: Tensor, reduce: Reduce | None) -> Tensor:
-    """scale M x."""
-    image = thin_product(m, x)
+    """scale M x, for rows x."""
+    image = torch.bmm(x, m.mT)
     return scale[:, None, None] * (image if reduce is None else reduce(image))
 
 
-def _adjoint(m: Tensor, x: Tensor, scale: Tensor) -> Tensor:
-    """scale M^T x."""
-    return scale[:, None, None] * thin_product(m.mT, x)
+def _orthonormal(
+    block: Float[Tensor, "batch 2 rows"], basis: Float[Tensor, "batch size rows"], fillers: Tensor
+) -> Float[Tensor, "batch 2 rows"]:
+    """Two rows, orthonormal to the basis and to each other.
 
-
-def _orthonormal(block: Tensor, basis: Tensor | None, fillers: Tensor) -> Tensor:
-    """Two columns, orthonormal to the basis and to each other.
-
-    A column inside the span of the earlier ones (a matrix of low rank) is replaced by one that is not: any
+    A row inside the span of the earlier ones (a matrix of low rank) is replaced by one that is not: any
     larger space is as good, and every place has a filler of its own.
     """
-    for column in (block[:, :, :1], block[:, :, 1:]):
-        norm = torch.linalg.vector_norm(column, dim=1, keepdim=True)
-        unit = column / norm.clamp_min(torch.finfo(column.dtype).tiny)
-        left = unit if basis is None else _project_out(unit, basis)
-        size = torch.linalg.vector_norm(left, dim=1, keepdim=True)
-        filler = fillers[None, :, 0 if basis is None else basis.shape[2], None]
-        replaced = torch.where(size > _BREAKDOWN, left, filler)
-        if basis is None:
-            new = replaced / torch.linalg.vector_norm(replaced, dim=1, keepdim=True)
-            basis = new
-            continue
-        new = _project_out(replaced, basis)
-        basis = torch.cat([basis, new / torch.linalg.vector_norm(new, dim=1, keepdim=True)], dim=2)
-    return basis[:, :, -2:]
+    left = _project_out(_unit(block), basis)
+    first = _unit(_replaced(left[:, :1], fillers[:1]))
+    second = _replaced(_project_out(left[:, 1:], first), fillers[1:])
+    first = _unit(_project_out(first, basis))
+    second = _project_out(_project_out(_unit(second), basis), first)
+    return torch.cat([first, _unit(second)], dim=1)
+
+
+def _replaced(row: Tensor, filler: Tensor) -> Tensor:
+    size = torch.linalg.vector_norm(row, dim=2, keepdim=True)
+    return torch.where(size > _BREAKDOWN, row, filler)
 
 
 def _project_out(x: Tensor, basis: Tensor) -> Tensor:
-    return x - matvec(basis, matvec(basis.mT, x[:, :, 0]))[:, :, None]
+    if basis.shape[1] == 0:
+        return x
+    return torch.baddbmm(x, torch.bmm(x, basis.mT), basis, alpha=-1.0)
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x / torch.linalg.vector_norm(x, dim=2, keepdim=True).clamp_min(_TINY)

@@ -72,8 +72,8 @@ def msign(
     _check(steps, form, dtype)
     flat = x.reshape(-1, *x.shape[-2:])
     norm = frobenius_norm(flat, reduce)
-    scaled = (flat / (norm + EPSILON)[:, None, None].to(flat.dtype)).to(dtype)
-    return newton_schulz(scaled, steps, form, reduce).reshape(x.shape)
+    scale = (norm + EPSILON)[:, None, None].to(flat.dtype)
+    return newton_schulz((flat / scale).to(dtype), steps, form, reduce).reshape(x.shape)
 
 
 def msign_rank1(
@@ -118,8 +118,8 @@ def msign_rank1(
         overlap = (u * image).sum(1) * inv_norm
     square = (inv_norm > 0).to(m.dtype) + 2 * lam * overlap + lam.square()
     inverse = 1.0 / (square.clamp_min(0.0).sqrt() + EPSILON)
-    scaled = rank1_load(m, u, v, inv_norm * inverse, lam * inverse, dtype)
-    return newton_schulz(scaled, steps, form, reduce)
+    # No name keeps the loaded matrix, so that the iteration can let go of it.
+    return newton_schulz(rank1_load(m, u, v, inv_norm * inverse, lam * inverse, dtype), steps, form, reduce)
 
 
 def frobenius_norm(
@@ -136,28 +136,30 @@ def newton_schulz(
 ) -> Float[Tensor, "batch rows columns"]:
     """The iteration itself, for matrices of Frobenius norm at most 1, in their own precision."""
     tall = reduce is None and x.shape[1] > x.shape[2]
-    wide = x.mT if tall else x
+    if tall:
+        x = x.mT
     coefficients = polar_express_coefficients(steps)
-    if wide.shape[1] == 1 and reduce is None:
-        norm = torch.linalg.vector_norm(wide, dim=2, keepdim=True)
-        result = wide / norm.clamp_min(torch.finfo(wide.dtype).tiny)
-    elif reduce is not None or (form == "gram" or (form == "auto" and _prefers_gram(wide))):
-        result = _gram_form(wide, coefficients, reduce)
+    if x.shape[1] == 1 and reduce is None:
+        norm = torch.linalg.vector_norm(x, dim=2, keepdim=True)
+        result = x / norm.clamp_min(torch.finfo(x.dtype).tiny)
     else:
-        result = _standard_form(wide, coefficients)
+        gram = reduce is not None or form == "gram" or (form == "auto" and _prefers_gram(x))
+        given = [x]
+        del x  # the iteration takes it out of the list, and lets it go after its first step
+        result = _gram_form(given, coefficients, reduce) if gram else _standard_form(given, coefficients)
     return result.mT if tall else result
 
 
-def _standard_form(x: Tensor, coefficients: tuple[Triple, ...]) -> Tensor:
+def _standard_form(given: list[Tensor], coefficients: tuple[Triple, ...]) -> Tensor:
+    x = given.pop()
     for a, b, c in coefficients:
-        gram = _square(x)
-        x = _multiply_add(x, _polynomial(gram, b, c), x, beta=a)
+        x = _multiply_add(x, _polynomial(_square(x), b, c), x, beta=a)
     return x
 
 
-def _gram_form(x: Tensor, coefficients: tuple[Triple, ...], reduce: Reduce | None) -> Tensor:
+def _gram_form(given: list[Tensor], coefficients: tuple[Triple, ...], reduce: Reduce | None) -> Tensor:
     """The iteration in segments, each on a Gram matrix of its own."""
-    at = 0
+    x, at = given.pop(), 0
     for steps in _segments(x.dtype, len(coefficients)):
         x = _gram_segment(x, coefficients[at : at + steps], reduce)
         at += steps
@@ -192,6 +194,7 @@ def _gram_segment(x: Tensor, coefficients: tuple[Triple, ...], reduce: Reduce | 
         if step < len(coefficients):
             gram = torch.bmm(torch.bmm(z, gram), z)
     assert product is not None
+    del gram, z
     return torch.bmm(product, precise).to(x.dtype)
 
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from icml_sso.pretraining import Pretraining as Pretraining
     from icml_sso.pretraining import PretrainingOptions as PretrainingOptions
     from icml_sso.singular_vectors import top_singular as top_singular
+    from icml_sso.solver_options import SolverOptions as SolverOptions
     from icml_sso.spectral_init import spectral_mup_init_ as spectral_mup_init_
     from icml_sso.tangent_multiplier import LambdaResult as LambdaResult
-    from icml_sso.tangent_multiplier import SolverOptions as SolverOptions
     from icml_sso.tangent_multiplier import TangentLambda as TangentLambda
     from icml_sso.tangent_multiplier import TangentProblem as TangentProblem
     from icml_sso.tangent_multiplier import tangent_lambda as tangent_lambda
@@ -53,7 +53,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Pretraining": "pretraining",
         "PretrainingOptions": "pretraining",
         "SSO": "optimizer",
-        "SolverOptions": "tangent_multiplier",
+        "SolverOptions": "solver_options",
         "StreamCorpus": "corpus",
         "TangentLambda": "tangent_multiplier",
         "TangentProblem": "tangent_multiplier",

@@ -195,17 +195,32 @@ class Layout:
         )
         return stack.mT if self.atomic.transpose else stack
 
-    def read(self, tensor: Tensor, part: Part) -> Float[Tensor, "count rows columns"]:
-        """The matrices of a part: a view wherever the strides allow one."""
+    def read(
+        self, tensor: Tensor, part: Part, own: slice | None = None
+    ) -> Float[Tensor, "count rows columns"]:
+        """The matrices of a part, all or those that ``own`` numbers: views wherever strides allow."""
         stack = self.matrices(tensor)
         if len(part.ranges) > 1:
-            return torch.cat([stack[:, a:b] for a, b in part.ranges], dim=1)
-        begin, end = part.ranges[0]
-        cut = stack[:, begin:end].unflatten(1, (-1, part.rows))
-        return cut.flatten(0, 1)
+            chosen = stack if own is None else stack[own]
+            return torch.cat([chosen[:, a:b] for a, b in part.ranges], dim=1)
+        cut = self._cut_out(stack, part)
+        if own is None or (own.start, own.stop) == (0, part.count):
+            return cut.flatten(0, 1)
+        if cut.shape[0] == 1 or cut.shape[1] == 1:
+            return cut[0, own] if cut.shape[0] == 1 else cut[own, 0]
+        numbers = range(own.start, own.stop)
+        if len(numbers) == 1:
+            return cut[divmod(own.start, cut.shape[1])][None]
+        return torch.stack([cut[divmod(number, cut.shape[1])] for number in numbers])
 
-    def write(self, tensor: Tensor, part: Part, value: Float[Tensor, "count rows columns"]) -> None:
-        """Put new matrices into the parameter, in place.
+    def write(
+        self,
+        tensor: Tensor,
+        part: Part,
+        value: Float[Tensor, "count rows columns"],
+        own: slice | None = None,
+    ) -> None:
+        """Put new matrices into the parameter, in place: all of a part, or those that ``own`` numbers.
 
         Raises:
             ValueError: the parameter is not contiguous, so that it has no views of its matrices.
@@ -216,11 +231,21 @@ class Layout:
             )
         stack = self.matrices(tensor)
         if len(part.ranges) > 1:
+            chosen = stack if own is None else stack[own]
             at = 0
             for begin, end in part.ranges:
-                stack[:, begin:end].copy_(value[:, at : at + end - begin])
+                chosen[:, begin:end].copy_(value[:, at : at + end - begin])
                 at += end - begin
             return
+        cut = self._cut_out(stack, part)
+        if own is None or (own.start, own.stop) == (0, part.count):
+            cut.copy_(value.view(cut.shape))
+            return
+        for number, matrix in zip(range(own.start, own.stop), value, strict=True):
+            cut[divmod(number, cut.shape[1])].copy_(matrix)
+
+    @staticmethod
+    def _cut_out(stack: Tensor, part: Part) -> Float[Tensor, "batch blocks rows columns"]:
+        """The matrices of a part of one range: number k is block k % blocks of batch entry k // blocks."""
         begin, end = part.ranges[0]
-        target = stack[:, begin:end].unflatten(1, (-1, part.rows))
-        target.copy_(value.view(target.shape))
+        return stack[:, begin:end].unflatten(1, (-1, part.rows))

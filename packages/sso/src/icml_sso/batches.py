@@ -11,15 +11,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from icml_kernels import lanczos_top
+from icml_kernels.matrices.block_krylov import KrylovTop, krylov_top
 from icml_kernels.matrices.msign import Reduce
 from torch import Tensor
 
 from icml_sso.atoms import Layout, Part
 from icml_sso.radius import update_scale
-from icml_sso.sphere_step import StepOptions, sphere_step
+from icml_sso.singular_vectors import part_vectors
+from icml_sso.sphere_step import StepOptions, Stepped, sphere_step
 
-BATCH_ENTRIES = 2**22  # of a batch; a part of one parameter is never divided
+# Entries of a batch, of more than one matrix. A processor gains nothing from larger ones; a GPU starts fewer
+# kernels.
+BATCH_ENTRIES = {"cpu": 2**18}
+GPU_BATCH_ENTRIES = 2**22
 REPORTED = ("sigma", "lam", "residual", "calls", "factor", "failed", "rerun")  # of the last step
 COUNTED = ("failures", "reruns")  # sums of the last two over all steps
 
@@ -32,7 +36,7 @@ class Item:
         name: of the parameter.
         layout: its atomic matrices.
         weight: its values in working precision; overwritten.
-        momentum: ``momentum(part)`` gives N for the matrices of a part.
+        momentum: ``momentum(part, own)`` gives N for those matrices of a part.
         state: holds ``v``, ``lam``, ``radius`` of each atomic matrix; updated.
         report: rows named by `REPORTED` and `COUNTED`, a column for each atomic matrix; receives what
             happened.
@@ -41,12 +45,39 @@ class Item:
     name: str
     layout: Layout
     weight: Tensor
-    momentum: Callable[[Part], Tensor]
+    momentum: Callable[[Part, slice], Tensor]
     state: dict[str, Any]
     report: Tensor
 
 
-Member = tuple[Item, Part]
+@dataclass(frozen=True)
+class Member:
+    """Some matrices of one part of a parameter: those numbered ``own`` within the part."""
+
+    item: Item
+    part: Part
+    own: slice
+
+    @property
+    def count(self) -> int:
+        """How many matrices."""
+        return int(self.own.stop - self.own.start)
+
+    @property
+    def atoms(self) -> slice:
+        """Their numbers among all atomic matrices of the parameter."""
+        return slice(self.part.first + self.own.start, self.part.first + self.own.stop)
+
+    @property
+    def is_view(self) -> bool:
+        """Whether their values surely lie in the parameter as they are, so that what is written stays."""
+        part = self.part
+        return len(part.ranges) == 1 and (part.batch in (1, part.count) or self.count == 1)
+
+    @property
+    def weight(self) -> Tensor:
+        """Their values: a view of the parameter where `is_view`."""
+        return self.item.layout.read(self.item.weight, self.part, self.own)
 
 
 def step_items(
@@ -60,51 +91,58 @@ def step_items(
 ) -> None:
     """Step every atomic matrix of the items, equal shapes together."""
     for members in batches(items, foreach):
-        item, part = members[0]
+        item, part = members[0].item, members[0].part
         atomic = item.layout.atomic
         chosen = replace(
             options,
             retract=atomic.retract or options.retract,
             tangent=options.tangent and atomic.tangent,
         )
-        weight = _stacked([i.layout.read(i.weight, p) for i, p in members])
-        momentum = _stacked([i.momentum(p) for i, p in members]).to(weight.dtype)
-        v = _stacked([i.state["v"][p.atoms] for i, p in members]).to(weight.dtype)
-        radius = _stacked([i.state["radius"][p.atoms] for i, p in members]).to(weight.dtype)
+        vectors = part_vectors(part)
+        weight = _stacked([m.weight for m in members])
+        momentum = _stacked([m.item.momentum(m.part, m.own) for m in members]).to(weight.dtype)
+        block = _stacked([m.item.state["v"][m.atoms, :vectors] for m in members])
+        radius = _stacked([m.item.state["radius"][m.atoms] for m in members]).to(weight.dtype)
         scale = _scales(part, radius, scale_mode, scale_by_radius)
-        done = sphere_step(weight, momentum, v, radius, lr, scale, chosen, turn=item.state["step"])
-        reported = torch.stack([getattr(done, name).to(torch.float32) for name in REPORTED])
+        done = sphere_step(weight, momentum, block, radius, lr, scale, chosen, turn=item.state["step"])
+        reported = _reported(done)
         at = 0
-        for i, p in members:
-            own = slice(at, at + p.count)
-            at += p.count
-            i.layout.write(i.weight, p, done.weight[own])
-            i.state["v"][p.atoms] = done.v[own].to(i.state["v"].dtype)
-            i.state["lam"][p.atoms] = done.lam[own].to(i.state["lam"].dtype)
-            i.report[: len(REPORTED), p.atoms] = reported[:, own]
-            i.report[len(REPORTED) :, p.atoms] += reported[-len(COUNTED) :, own]
+        for member in members:
+            own = slice(at, at + member.count)
+            at += member.count
+            if len(members) > 1 or not member.is_view:
+                member.item.layout.write(member.item.weight, member.part, weight[own], member.own)
+            _keep(member.item, member.atoms, done, own, reported)
 
 
 def batches(items: Sequence[Item], foreach: bool) -> Iterator[list[Member]]:
-    """Parts of equal shape and rules, up to `BATCH_ENTRIES` entries each."""
+    """Matrices of equal shape and rules, up to `BATCH_ENTRIES` entries together."""
     buckets: dict[Any, list[Member]] = {}
     for number, item in enumerate(items):
         atomic = item.layout.atomic
         for part in item.layout.parts:
             key: tuple[Any, ...] = (part.rows, part.columns, item.weight.dtype, item.weight.device)
             key += (atomic.retract, atomic.tangent)
-            buckets.setdefault(key if foreach else (*key, number, part.first), []).append((item, part))
+            whole = Member(item, part, slice(0, part.count))
+            buckets.setdefault(key if foreach else (*key, number, part.first), []).append(whole)
     for members in buckets.values():
+        part = members[0].part
+        entries = BATCH_ENTRIES.get(members[0].item.weight.device.type, GPU_BATCH_ENTRIES)
+        most = max(1, entries // (part.rows * part.columns))
         batch: list[Member] = []
-        entries = 0
-        for item, part in members:
-            own = part.count * part.rows * part.columns
-            if batch and entries + own > BATCH_ENTRIES:
-                yield batch
-                batch, entries = [], 0
-            batch.append((item, part))
-            entries += own
-        yield batch
+        room = most
+        for whole in members:
+            at = 0
+            while at < whole.count:
+                taken = min(room, whole.count - at)
+                batch.append(Member(whole.item, whole.part, slice(at, at + taken)))
+                at += taken
+                room -= taken
+                if room == 0:
+                    yield batch
+                    batch, room = [], most
+        if batch:
+            yield batch
 
 
 def step_rows(
@@ -141,20 +179,29 @@ def step_rows(
         for k, (a, b) in enumerate(local):
             if b > a:
                 weight[k, : b - a], n[k, : b - a] = rows[a:b], momentum[a:b]
-        v = item.state["v"][part.atoms].to(rows.dtype)
-        sigma, v, u = lanczos_top(weight.mT, v, options.power_iters, turn=item.state["step"], reduce=reduce)
+        block = item.state["v"][part.atoms, : part_vectors(part)]
+        top = krylov_top(weight, block, options.power_iters, turn=item.state["step"], reduce=reduce)
         radius = item.state["radius"][part.atoms].to(rows.dtype)
         scale = _scales(part, radius, group["scale_mode"], group["scale_update_by_radius"])
         # The small side is whole on every process: the transposed problem, its columns spread.
-        done = sphere_step(weight.mT, n.mT, u, radius, lr, scale, chosen, reduce, triplet=(sigma, v, u))
+        turned = KrylovTop(top.sigma, top.v, top.u, top.block)
+        done = sphere_step(weight.mT, n.mT, top.block, radius, lr, scale, chosen, reduce, turned)
         for k, (a, b) in enumerate(local):
             if b > a:
-                rows[a:b] = done.weight[k].mT[: b - a]
-        item.state["v"][part.atoms] = v.to(item.state["v"].dtype)
-        item.state["lam"][part.atoms] = done.lam.to(item.state["lam"].dtype)
-        reported = torch.stack([getattr(done, name).to(torch.float32) for name in REPORTED])
-        item.report[: len(REPORTED), part.atoms] = reported
-        item.report[len(REPORTED) :, part.atoms] += reported[-len(COUNTED) :]
+                rows[a:b] = weight[k, : b - a]
+        _keep(item, part.atoms, done, slice(None), _reported(done))
+
+
+def _keep(item: Item, atoms: slice, done: Stepped, own: slice, reported: Tensor) -> None:
+    state = item.state
+    state["v"][atoms, : done.block.shape[1]] = done.block[own].to(state["v"].dtype)
+    state["lam"][atoms] = done.lam[own].to(state["lam"].dtype)
+    item.report[: len(REPORTED), atoms] = reported[:, own]
+    item.report[len(REPORTED) :, atoms] += reported[-len(COUNTED) :, own]
+
+
+def _reported(done: Stepped) -> Tensor:
+    return torch.stack([getattr(done, name).to(torch.float32) for name in REPORTED])
 
 
 def _scales(part: Part, radius: Tensor, mode: str, by_radius: bool) -> Tensor:

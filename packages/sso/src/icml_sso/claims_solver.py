@@ -372,7 +372,7 @@ def add_claims(suite: ClaimSuite) -> None:
         figure="inside",
         kind="every",
         at_most=0.05,
-        statement="Inside a step, where the norm is estimated by six Lanczos steps, sigma/R is 1 to 5e-2.",
+        statement="Inside a step, where the norm is that of a Krylov space, sigma/R is 1 to 5e-2.",
         paper="The official code estimates by 10 to 100 power iterations.",
         teeth="no-retraction",
     )

@@ -7,8 +7,7 @@ cost, and
 their
   matrix, and new shards back.
 - ``"gram"``: for matrices with d_in <= d_out, sharded by rows, only d_in x d_in Gram matrices and blocks of
-two
-  vectors are summed over processes; weights and momenta stay where they are. Others go by owner.
+  a few vectors are summed over processes; weights and momenta stay where they are. Others go by owner.
 - ``"duplicated"`` (tensor parallelism, any placement): weights and momenta are gathered, every process steps
 all.
 """
@@ -47,16 +46,19 @@ def whole(t: Tensor) -> Tensor:
     return t.full_tensor() if is_sharded(t) else t
 
 
-def largest_entries(params: Sequence[Tensor]) -> Tensor:
-    """The largest magnitude in the gradient of each parameter, over all processes; not finite where any entry
-    is not.
+def gradient_norms(params: Sequence[Tensor]) -> Tensor:
+    """A norm of this process's part of each gradient, infinite where an entry in any process is not
+    finite.
     """
     gradients = [local(p.grad) for p in params]
     filled = [g for g in gradients if g.numel()]
-    norms = iter(torch._foreach_norm(filled, float("inf"))) if filled else iter(())
-    values = torch.stack(
-        [next(norms).double().cpu() if g.numel() else torch.zeros((), dtype=torch.float64) for g in gradients]
-    )
+    values = torch.zeros(len(gradients), dtype=torch.float64)
+    if filled:
+        # The Euclidean norm is the faster one. It overflows where entries do not: then each is looked at.
+        norms = torch.stack([n.double() for n in torch._foreach_norm(filled)]).cpu()
+        if not bool(norms.isfinite().all()):
+            norms = torch.stack([n.double() for n in torch._foreach_norm(filled, float("inf"))]).cpu()
+        values[torch.tensor([g.numel() > 0 for g in gradients])] = norms
     sharded = [p for p in params if is_sharded(p)]
     if sharded and dist.is_initialized():
         mesh = sharded[0].device_mesh
@@ -232,7 +234,7 @@ def _by_gram_matrices(optimizer: SSO, group: dict[str, Any], p: Tensor, lr: floa
         dist.all_reduce(t, group=process_group)
         return t
 
-    item = Item(optimizer.name(p), layout, rows, lambda part: n, state, optimizer.report(p))
+    item = Item(optimizer.name(p), layout, rows, lambda part, own: n, state, optimizer.report(p))
     step_rows(item, n, first, optimizer.step_options(group), lr, group, reduce)
     optimizer.write_back(p, rows.view(weight.shape))
 
@@ -243,7 +245,7 @@ def _item(optimizer: SSO, p: Tensor, weight: Tensor, n: Tensor) -> Item:
         optimizer.name(p),
         layout,
         weight,
-        lambda part: layout.read(n, part),
+        lambda part, own: layout.read(n, part, own),
         optimizer.state[p],
         optimizer.report(p),
     )

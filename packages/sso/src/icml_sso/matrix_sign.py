@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 OUTLIER = 1.2  # a polar factor's singular values are at most 1; rounding in 16 bits adds about 0.02
+CONVERTED_ENTRIES = 2**18
 RANK_TOLERANCE = 1e-12  # singular values below this part of the largest count as 0 in the definition
 _VERIFY = {torch.bfloat16: 0.05, torch.float16: 0.02, torch.float32: 5e-3, torch.float64: 5e-3}
 
@@ -63,8 +64,10 @@ def has_outliers(phi: Float[Tensor, "batch rows columns"]) -> Bool[Tensor, " bat
     quotient ||phi z|| / ||z|| is never above the largest singular value: a good factor is never accused.
     """
     wide = phi if phi.shape[1] <= phi.shape[2] else phi.mT
-    precise = wide.to(torch.promote_types(wide.dtype, torch.float32))
-    x = matvec(precise.mT, matvec(precise, start_vectors(precise)))
+    dtype = torch.promote_types(wide.dtype, torch.float32)
+    # Products take matrices in 16 bits as they are; small ones are faster converted once.
+    precise = wide.to(dtype) if wide.numel() <= CONVERTED_ENTRIES else wide
+    x = matvec(precise.mT, matvec(precise, start_vectors(precise).to(dtype)))
     y = x / torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1e-30)
     image = matvec(precise, y)
     z = matvec(precise.mT, image) - y
@@ -73,7 +76,7 @@ def has_outliers(phi: Float[Tensor, "batch rows columns"]) -> Bool[Tensor, " bat
     largest = torch.maximum(quotient, torch.linalg.vector_norm(image, dim=1))
     # Entries so large that squares overflow leave nothing of y; their norm shows.
     bound = OUTLIER * min(phi.shape[1:]) ** 0.5
-    return ~((largest <= OUTLIER) & (torch.linalg.vector_norm(precise, dim=(1, 2)) <= bound))
+    return ~((largest <= OUTLIER) & (torch.linalg.vector_norm(precise, dim=(1, 2)).to(dtype) <= bound))
 
 
 @dataclass(frozen=True)

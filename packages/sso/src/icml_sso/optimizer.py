@@ -1,9 +1,8 @@
 """The Spectral Sphere Optimizer as a torch.optim.Optimizer (arXiv 2601.08393).
 
 One object holds groups of matrices, each matrix on a sphere of spectral norm R = c sqrt(d_out / d_in), and
-groups of everything else, which AdamW takes. `step` is `prepare` (host: checks, learning rates, an occasional
-new start of the power iteration) and `update` (device only, where ``capturable=True``): a CUDA graph or
-torch.compile takes `update`.
+groups of everything else, which AdamW takes. `step` is `prepare` (host: checks, learning rates) and `update`
+(device only, where ``capturable=True``): a CUDA graph or torch.compile takes `update`.
 """
 
 from __future__ import annotations
@@ -20,13 +19,17 @@ from icml_sso import distributed as spread
 from icml_sso import optimizer_report
 from icml_sso import optimizer_state as rules
 from icml_sso.adamw import adamw_update
-from icml_sso.atoms import Layout
+from icml_sso.atoms import Layout, Part
 from icml_sso.batches import Item, new_report, step_items
 from icml_sso.param_groups import build_param_groups
 from icml_sso.precision import rounding_generator, stochastic_round, working_dtype
-from icml_sso.singular_vectors import starting_triplets
+from icml_sso.singular_vectors import starting_blocks
+from icml_sso.solver_options import SIXTEEN_BITS, SolverOptions
 from icml_sso.sphere_step import StepOptions
-from icml_sso.tangent_multiplier import SolverOptions
+
+# |h| that is taken out of a direction in 16 bits instead of correcting the multiplier. It adds half as much
+# to the spectral norm, no more than the 0.02 that rounding adds to such a matrix sign.
+REMOVABLE = 4e-2
 
 
 class SSO(Optimizer):
@@ -53,7 +56,7 @@ class SSO(Optimizer):
         max_solver_iters: Bisections.
         msign_steps: Newton-Schulz steps.
         msign_dtype: Of the matrix signs; float32 is the paper's text, bfloat16 its code.
-        power_iters: Block Lanczos steps that follow the top singular triplets.
+        power_iters: Block Krylov steps that follow the top singular triplets.
         adamw_betas: Of the AdamW groups.
         adamw_eps: Of the AdamW groups.
         adamw_weight_decay: Of the AdamW groups, unless a group has its own.
@@ -103,7 +106,7 @@ class SSO(Optimizer):
         max_solver_iters: int = 20,
         msign_steps: int = 8,
         msign_dtype: torch.dtype = torch.bfloat16,
-        power_iters: int = 16,
+        power_iters: int = 2,
         adamw_betas: tuple[float, float] = (0.9, 0.95),
         adamw_eps: float = 1e-8,
         adamw_weight_decay: float = 0.1,
@@ -223,7 +226,7 @@ class SSO(Optimizer):
         layout = self._layouts[p]
         state["momentum"] = torch.zeros_like(p, dtype=rules.momentum_dtype(group, p))
         whole = spread.whole(p).to(work)
-        sigma, v = starting_triplets(layout, whole)
+        sigma, v = starting_blocks(layout, whole)
         radius = rules.radii(group, layout, sigma, self._names[p])
         state |= {"v": v, "lam": torch.zeros_like(sigma), "radius": radius}
 
@@ -266,7 +269,7 @@ class SSO(Optimizer):
 
     @torch.no_grad()
     def prepare(self) -> None:
-        """What happens on the host before `update`: checks, state, learning rates, new starting vectors."""
+        """What happens on the host before `update`: checks, state, learning rates."""
         active = [(g, p) for g in self.param_groups for p in g["params"] if p.grad is not None]
         for _, p in active:
             rules.check_gradient(p, self._names[p])
@@ -338,7 +341,8 @@ class SSO(Optimizer):
             group["krylov_dim"],
             group["max_solver_iters"],
             group["msign_steps"],
-            rules.dtype_of(group["msign_dtype"]) or torch.bfloat16,
+            dtype := rules.dtype_of(group["msign_dtype"]) or torch.bfloat16,
+            removable=REMOVABLE if dtype in SIXTEEN_BITS else 0.0,
             synchronise=not self.capturable,
         )
         return StepOptions(
@@ -406,9 +410,9 @@ class SSO(Optimizer):
         assert gradient is not None
         beta, nesterov = group["momentum"], group["nesterov"]
 
-        def direction(part: Any) -> Tensor:
-            m = layout.read(momentum, part).to(weight.dtype)
-            return layout.read(gradient, part).to(weight.dtype).lerp(m, beta) if nesterov else m
+        def direction(part: Part, own: slice) -> Tensor:
+            m = layout.read(momentum, part, own).to(weight.dtype)
+            return layout.read(gradient, part, own).to(weight.dtype).lerp(m, beta) if nesterov else m
 
         return Item(self._names[p], layout, weight, direction, self.state[p], self._reports[p])
 

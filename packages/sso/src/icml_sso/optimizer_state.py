@@ -15,7 +15,7 @@ from icml_sso.param_groups import ADAMW, belongs_to_adamw
 from icml_sso.precision import MASTERS, working_dtype
 from icml_sso.radius import RADIUS_MODES, RETRACTIONS, SCALE_MODES, target_radius
 from icml_sso.singular_vectors import lanczos_norms
-from icml_sso.tangent_multiplier import SolverOptions
+from icml_sso.solver_options import SolverOptions
 
 if TYPE_CHECKING:
     from icml_sso.optimizer import SSO
@@ -209,7 +209,7 @@ def not_finite(params: Sequence[Tensor], names: Mapping[Tensor, str], skip: bool
     """
     if not params:
         return set()
-    finite = spread.largest_entries(params).isfinite().tolist()
+    finite = spread.gradient_norms(params).isfinite().tolist()
     found = [p for p, good in zip(params, finite, strict=True) if not good]
     if found and not skip:
         raise FloatingPointError(
@@ -278,7 +278,7 @@ def retract_parameter(optimizer: SSO, group: Mapping[str, Any], p: Tensor, whole
     weight = whole.clone(memory_format=torch.contiguous_format)
     for part in layout.parts:
         matrices = layout.read(weight, part)
-        sigma = lanczos_norms(matrices, state["v"][part.atoms])
+        sigma = lanczos_norms(matrices, state["v"][part.atoms, 0].to(matrices.dtype))
         factor = state["radius"][part.atoms].to(sigma.dtype) / sigma
         layout.write(weight, part, matrices * factor[:, None, None])
     optimizer.write_back(p, weight)

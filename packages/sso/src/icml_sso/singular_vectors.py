@@ -1,37 +1,47 @@
-"""Top singular triplets of the atomic matrices of a parameter: at the start, and started anew now and then.
+"""Top singular triplets of the atomic matrices of a parameter: at the start, and followed from step to step.
 
-Two power iterations a step from the vector of the step before follow sigma_1 as long as it stays the largest.
-Where sigma_2 overtakes it the iteration keeps to the old vector for long, so that it also starts from another
-one.
+Steps on a sphere bring many singular values near R, where they overtake each other. Each atomic matrix keeps
+a block of eight right vectors, from which `icml_kernels.matrices.block_krylov.krylov_top` goes on.
 """
 
 from __future__ import annotations
 
 import torch
-from icml_kernels import block_lanczos, lanczos_top, power_iter, top_singular
-from icml_kernels.matrices.matvec import matvec
-from icml_kernels.matrices.singular import start_vectors
+from icml_kernels import block_lanczos, power_iter, top_singular
+from icml_kernels.matrices.block_krylov import block_vectors, krylov_top, start_block
 from jaxtyping import Float
 from torch import Tensor
 
-from icml_sso.atoms import Layout
+from icml_sso.atoms import Layout, Part
 
-START_ITERATIONS = 20
+START_DEPTH = 7  # of the Krylov space from vectors that know nothing: 64 dimensions
 LANCZOS_STEPS = 16
-__all__ = ["followed_triplet", "lanczos_norms", "starting_triplets", "top_singular"]
+__all__ = ["followed_vectors", "lanczos_norms", "part_vectors", "starting_blocks", "top_singular"]
 
 
-def starting_triplets(
-    layout: Layout, weight: Tensor, iterations: int = START_ITERATIONS
-) -> tuple[Float[Tensor, " atoms"], Float[Tensor, "atoms columns"]]:
-    """sigma and v of each atomic matrix, from a fixed vector of spread-out entries."""
-    sigmas, vectors = [], []
+def part_vectors(part: Part) -> int:
+    """Vectors that the block of each matrix of a part has."""
+    return block_vectors(part.rows, part.columns)
+
+
+def followed_vectors(layout: Layout) -> int:
+    """Vectors for which a parameter's state has room: what its largest matrices need."""
+    return max(part_vectors(part) for part in layout.parts)
+
+
+def starting_blocks(
+    layout: Layout, weight: Tensor, depth: int = START_DEPTH
+) -> tuple[Float[Tensor, " atoms"], Float[Tensor, "atoms vectors columns"]]:
+    """sigma and the block of each atomic matrix, from fixed vectors of spread-out entries."""
+    vectors = followed_vectors(layout)
+    sigmas, blocks = [], []
     for part in layout.parts:
         matrices = layout.read(weight, part)
-        sigma, _, v = power_iter(matrices, start_vectors(matrices), iterations)
-        sigmas.append(sigma)
-        vectors.append(v)
-    return torch.cat(sigmas), torch.cat(vectors)
+        found = krylov_top(matrices, start_block(matrices, part_vectors(part)), depth)
+        missing = vectors - found.block.shape[1]
+        sigmas.append(found.sigma)
+        blocks.append(torch.nn.functional.pad(found.block, (0, 0, 0, missing)))
+    return torch.cat(sigmas), torch.cat(blocks)
 
 
 def lanczos_norms(
@@ -42,16 +52,3 @@ def lanczos_norms(
     wide, left, right = (matrices, u, v) if matrices.shape[1] <= matrices.shape[2] else (matrices.mT, v, u)
     t = block_lanczos(wide, left, right, LANCZOS_STEPS).t
     return torch.linalg.eigvalsh(t.double())[:, -1].clamp_min(0.0).sqrt().to(matrices.dtype)
-
-
-def followed_triplet(
-    weight: Float[Tensor, "batch rows columns"],
-    v: Float[Tensor, "batch columns"],
-    steps: int,
-    turn: int | Tensor,
-) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch rows"], Float[Tensor, "batch columns"]]:
-    """sigma, u and v of each matrix now, from v of the step before and another vector each time."""
-    if weight.shape[1] > weight.shape[2]:
-        sigma, right, left = lanczos_top(weight.mT, v, steps, turn=turn)
-        return sigma, left, right
-    return lanczos_top(weight, matvec(weight, v), steps, turn=turn)

@@ -1,11 +1,12 @@
 """One step of the Spectral Sphere Optimizer on a batch of equal matrices (arXiv 2601.08393, Algorithm 1).
 
-    (sigma, u, v) <- block Lanczos steps on W
-    Phi <- msign(N / ||N||_F + lambda* u v^T)       N: momentum, lambda*: tangent to the sphere
-    W   <- (R / sigma) W - lr s Phi
+    (sigma, u, v) <- block Krylov steps on W, from the block of the step before
+    Phi <- msign(N / ||N||_F + lambda* Theta)       N: momentum, lambda*: tangent to the sphere, Theta = u v^T
+    W   <- (R / sigma) W - lr s (Phi - h Theta)     h = <Theta, Phi>: what a computed matrix sign leaves
 
 The retraction R / sigma stands at the start of the step: one triplet serves it and the tangent condition, and
-Theta = u v^T is the same before and after it.
+Theta is the same before and after it. h is 0 but for the tolerance of lambda* and for rounding; without it
+the update is tangent whatever the precision.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
-from icml_kernels import retract_axpy
-from icml_kernels.matrices.msign import Reduce, frobenius_norm
+from icml_kernels.matrices.block_krylov import KrylovTop, krylov_top
+from icml_kernels.matrices.msign import Reduce
+from icml_kernels.matrices.retract_axpy import retract_axpy_
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from icml_sso.matrix_sign import has_outliers
-from icml_sso.singular_vectors import followed_triplet
-from icml_sso.tangent_multiplier import SIXTEEN_BITS, Direction, SolverOptions, tangent_direction
+from icml_sso.solver_options import SIXTEEN_BITS, SolverOptions
+from icml_sso.tangent_multiplier import Direction, tangent_direction
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class StepOptions:
 
     Attributes:
         solver: how the multiplier is found.
-        power_iters: block Lanczos steps that follow the top singular triplet.
+        power_iters: block Krylov steps that follow the top singular triplet.
         retract: ``"hard"``, ``"dynamic"`` or ``"off"``.
         retract_alpha: of the dynamic retraction.
         weight_decay: decoupled, times lr.
@@ -38,7 +40,7 @@ class StepOptions:
     """
 
     solver: SolverOptions = field(default_factory=SolverOptions)
-    power_iters: int = 16
+    power_iters: int = 2
     retract: str = "hard"
     retract_alpha: float = 0.05
     weight_decay: float = 0.0
@@ -49,19 +51,17 @@ class Stepped(NamedTuple):
     """A batch after its step, and what there is to report.
 
     Attributes:
-        weight: new matrices.
-        v: right singular vectors, for the next step.
+        block: right vectors for the next step.
         sigma: spectral norms before the retraction.
         lam: multipliers.
-        residual: |h| as measured.
+        residual: |h| of the matrix sign, which the update is without.
         calls: matrix signs.
         factor: retraction factors.
         failed: no multiplier within tolerance.
         rerun: matrix signs that came out wrong in 16 bits and were computed again in float32.
     """
 
-    weight: Float[Tensor, "batch rows columns"]
-    v: Float[Tensor, "batch columns"]
+    block: Float[Tensor, "batch vectors columns"]
     sigma: Float[Tensor, " batch"]
     lam: Float[Tensor, " batch"]
     residual: Float[Tensor, " batch"]
@@ -74,42 +74,44 @@ class Stepped(NamedTuple):
 def sphere_step(
     weight: Float[Tensor, "batch rows columns"],
     momentum: Float[Tensor, "batch rows columns"],
-    v: Float[Tensor, "batch columns"],
+    block: Float[Tensor, "batch vectors columns"],
     radius: Float[Tensor, " batch"],
     lr: float | Tensor,
     scale: Float[Tensor, " batch"],
     options: StepOptions,
     reduce: Reduce | None = None,
-    triplet: tuple[Tensor, Tensor, Tensor] | None = None,
+    top: KrylovTop | None = None,
     turn: int | Tensor = 0,
 ) -> Stepped:
     """Retract to the spheres and move along the steepest tangent directions.
 
     Args:
-        weight: W, float32 or float64.
+        weight: W, float32 or float64; overwritten.
         momentum: N, the (Nesterov) momentum, of any scale, in the precision of ``weight``.
-        v: Right singular vectors of the step before.
+        block: Right vectors of the step before.
         radius: R.
         lr: Learning rate; a tensor where it must not be part of a captured graph.
         scale: s; the update has spectral norm lr s.
         options: The rest.
         reduce: Where the columns are spread over processes: sums a tensor over them.
-        triplet: sigma, u and v of ``weight``, where they are known already, as with ``reduce``.
-        turn: Number of the step; chooses the vector that finds singular values which overtake.
+        top: The triplets of ``weight``, where they are known already, as with ``reduce``.
+        turn: Number of the step; chooses the vector that finds singular values which nothing has seen.
     """
-    sigma, u, v = triplet or followed_triplet(weight, v, options.power_iters, turn)
+    top = top or krylov_top(weight, block, options.power_iters, turn=turn)
     solver = options.solver if options.tangent else replace(options.solver, solver="none")
-    direction = tangent_direction(momentum, u, v, solver, reduce)
-    direction, rerun = _repaired(direction, momentum, u, v, solver, reduce)
-    factor = retraction_factor(sigma, radius, lr, options)
-    norm = frobenius_norm(momentum, reduce)
-    moves = (norm > 0).to(weight.dtype)
+    direction = tangent_direction(momentum, top.u, top.v, solver, reduce)
+    direction, rerun = _repaired(direction, momentum, top.u, top.v, solver, reduce)
+    factor = retraction_factor(top.sigma, radius, lr, options)
     kept = factor * (1.0 - lr * options.weight_decay) if options.weight_decay else factor
-    updated = retract_axpy(weight, kept, direction.phi, moves * scale * lr)
+    # The matrix sign of a zero momentum is zero: such a matrix is retracted and does not move.
+    length = scale * lr
+    retract_axpy_(weight, kept, direction.phi, length)
+    if solver.solver != "none":
+        left_over = torch.where(direction.failed, 0.0, direction.residual) * length
+        weight.baddbmm_((left_over[:, None] * top.u)[:, :, None], top.v[:, None])
     return Stepped(
-        updated,
-        v,
-        sigma,
+        top.block,
+        top.sigma,
         direction.lam,
         direction.residual.abs(),
         direction.calls,
@@ -148,7 +150,7 @@ def _repaired(
     if not solver.synchronise or not bool(wrong.any()):
         return direction, wrong
     rows = wrong.nonzero()[:, 0]
-    precise = replace(solver, msign_dtype=torch.float32)
+    precise = replace(solver, msign_dtype=torch.float32, removable=0.0)
     again = tangent_direction(momentum[rows], u[rows], v[rows], precise)
     phi = direction.phi.clone()
     phi[rows] = again.phi.to(phi.dtype)

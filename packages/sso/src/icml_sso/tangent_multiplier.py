@@ -23,11 +23,8 @@ from torch import Tensor
 
 from icml_sso.krylov_model import TangentModel
 from icml_sso.matrix_sign import exact_msign
+from icml_sso.solver_options import NOISE, SIXTEEN_BITS, SolverOptions
 
-SOLVERS = ("krylov", "bisection", "none")
-# How far a measured h strays in each precision: below this a correction fits noise.
-NOISE = {torch.bfloat16: 2e-3, torch.float16: 3e-4, torch.float32: 2e-6, torch.float64: 1e-12}
-SIXTEEN_BITS = (torch.bfloat16, torch.float16)
 WIDE = 3.0  # from this aspect on the first Krylov root is better than anything that 16 bits can measure
 FIRST_STEP = 1e-3  # of the bisection's search for a change of sign
 DOUBLINGS = 10
@@ -36,50 +33,6 @@ TRUST = 10.0  # Newton steps around the first root within which a correction may
 FAILURE = 10.0  # times the tolerance: beyond, the Krylov solver hands over to bisection
 _JUMP = 1e-3  # of lambda, within which a jump of h over 0 must lie
 FLOOR = 1e-8  # of the norm that M is divided by
-
-
-@dataclass(frozen=True)
-class SolverOptions:
-    """How the multiplier is found.
-
-    Attributes:
-        solver: ``"krylov"``, ``"bisection"``, or ``"none"`` (lambda = 0: MuonSphere).
-        tol: of |h|.
-        krylov_dim: Lanczos steps; the space has twice as many dimensions.
-        max_iters: bisections.
-        msign_steps: Newton-Schulz steps of a matrix sign.
-        msign_dtype: of a matrix sign.
-        synchronise: whether results may be looked at on the host: settled matrices are then left out of later
-            matrix signs, and failures handed to bisection. Without, the number of matrix signs is fixed,
-            which a CUDA graph needs.
-    """
-
-    solver: str = "krylov"
-    tol: float = 2e-4
-    krylov_dim: int = 8
-    max_iters: int = 20
-    msign_steps: int = 8
-    msign_dtype: torch.dtype = torch.bfloat16
-    synchronise: bool = True
-
-    def __post_init__(self) -> None:
-        if self.solver not in SOLVERS:
-            raise ValueError(f"solver={self.solver!r} is not one of {', '.join(SOLVERS)}")
-        if self.msign_dtype not in NOISE:
-            raise ValueError(f"msign_dtype={self.msign_dtype} is not one of {', '.join(map(str, NOISE))}")
-        if self.msign_steps < 1 or self.krylov_dim < 1 or self.max_iters < 0:
-            raise ValueError(
-                f"msign_steps={self.msign_steps}, krylov_dim={self.krylov_dim}, max_iters={self.max_iters}; "
-                "expected at least 1, 1 and 0"
-            )
-        if not self.tol > 0:
-            raise ValueError(f"solver_tol={self.tol} must be positive")
-        if self.solver == "bisection" and not self.synchronise:
-            raise ValueError(
-                "solver='bisection' looks at h on the host; capturable=True needs solver='krylov'"
-            )
-
-
 WORST = 1.5  # in place of an |h| that is no number
 
 
@@ -137,10 +90,13 @@ class _Problem:
         self.inverse = torch.where(norm > 0, 1.0 / norm.clamp_min(FLOOR), 0.0).to(m.dtype)
         # Where the floor of the norm applies the matrix is not of norm 1.
         self.square = (norm.to(m.dtype) * self.inverse).square()
-        image = matvec(m, v)
-        self.overlap = (u * (image if reduce is None else reduce(image))).sum(1) * self.inverse
+        if options.solver == "none":  # the multiplier is 0, and nothing depends on the overlap
+            self.overlap = torch.zeros_like(self.inverse)
+        else:
+            image = matvec(m, v)
+            self.overlap = (u * (image if reduce is None else reduce(image))).sum(1) * self.inverse
         self.noise = NOISE[options.msign_dtype]
-        self.failure = FAILURE * max(options.tol, self.noise)
+        self.failure = max(FAILURE * max(options.tol, self.noise), options.removable)
 
     def evaluate(self, lam: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """msign(M + lam Theta) and h, of the whole batch or of some of its matrices."""
@@ -158,7 +114,7 @@ class _Problem:
             dtype=self.options.msign_dtype,
             reduce=self.reduce,
         )
-        image = matvec(phi.to(m.dtype), v)
+        image = matvec(phi, v)
         h = (u * (image if self.reduce is None else self.reduce(image))).sum(1)
         # |h| <= 1. A matrix sign that overflowed in 16 bits counts as far off, and is handed over.
         return phi, torch.nan_to_num(h, nan=WORST, posinf=WORST, neginf=WORST).clamp(-WORST, WORST)
@@ -222,7 +178,9 @@ def _corrected(
     reach = (TRUST * h0.abs() / slope).clamp_max(model.largest)
     # What the matrix sign measured, less what the model says there.
     discrepancy0 = h0 - model.h(lam0[:, None])[:, 0]
-    enough = max(problem.options.tol, problem.noise if corrections == 1 else 0.0)
+    enough = problem.options.tol
+    if corrections == 1:
+        enough = max(enough, problem.noise, problem.options.removable)
     zero = torch.zeros_like(lam0)
     lam1 = model.corrected_root(lam0, discrepancy0, zero, reach)
     best, h1 = _try(problem, best, lam1, best.residual.abs() > enough)
@@ -279,7 +237,7 @@ def _handed_over(problem: _Problem, best: Direction) -> Direction:
     rows = best.failed.nonzero()[:, 0]
     options, in_16_bits = problem.options, problem.options.msign_dtype in SIXTEEN_BITS
     if in_16_bits:
-        options = replace(options, msign_dtype=torch.float32)
+        options = replace(options, msign_dtype=torch.float32, removable=0.0)
     part = _Problem(problem.m[rows], problem.u[rows], problem.v[rows], options, problem.reduce)
     found = krylov(part) if in_16_bits else bisection(part)
     better = found.residual.abs() < best.residual[rows].abs()

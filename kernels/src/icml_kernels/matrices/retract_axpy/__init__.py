@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from icml_kernels.dispatch import raw_op
 from icml_kernels.matrices.checks import require_matrices, require_vectors
+from icml_kernels.matrices.matvec import PIECE
 from icml_kernels.matrices.retract_axpy import reference
 
 _HERE = "icml_kernels.matrices.retract_axpy"
@@ -48,6 +50,44 @@ def retract_axpy(
         >>> retract_axpy(torch.ones(1, 1, 2), 2 * one, torch.ones(1, 1, 2), one)
         tensor([[[1., 1.]]])
     """
+    _check(w, scale, phi, alpha)
+    return _retract_axpy(w, scale, phi, alpha)
+
+
+def retract_axpy_(
+    w: Float[Tensor, "batch rows columns"],
+    scale: Float[Tensor, " batch"],
+    phi: Float[Tensor, "batch rows columns"],
+    alpha: Float[Tensor, " batch"],
+) -> None:
+    """`retract_axpy` in place: W <- scale W - alpha Phi. On a CPU piece by piece, without further memory.
+
+    Raises:
+        TypeError: As for `retract_axpy`.
+        ValueError: As for `retract_axpy`.
+
+    Example:
+        >>> w, one = torch.ones(1, 1, 2), torch.ones(1)
+        >>> retract_axpy_(w, 2 * one, torch.ones(1, 1, 2), one)
+        >>> w
+        tensor([[[1., 1.]]])
+    """
+    _check(w, scale, phi, alpha)
+    if w.device.type != "cpu" or torch.compiler.is_compiling():
+        w.copy_(_retract_axpy(w, scale, phi, alpha))
+        return
+    batch, rows, columns = w.shape
+    matrices = max(1, PIECE // (rows * columns))
+    height = max(1, min(rows, PIECE // columns))
+    for first in range(0, batch, matrices):
+        own = slice(first, first + matrices)
+        for at in range(0, rows, height):
+            piece = w[own, at : at + height].mul_(scale[own, None, None])
+            moved = phi[own, at : at + height].to(w.dtype)
+            piece.addcmul_(moved, alpha[own, None, None], value=-1.0)
+
+
+def _check(w: Tensor, scale: Tensor, phi: Tensor, alpha: Tensor) -> None:
     require_matrices("w", w)
     if w.dim() != 3 or phi.shape != w.shape:
         raise ValueError(
@@ -57,4 +97,3 @@ def retract_axpy(
         require_vectors(name, factor, (w.shape[0],))
         if factor.dtype != w.dtype:
             raise TypeError(f"{name} has dtype {factor.dtype} but w {w.dtype}; convert one")
-    return _retract_axpy(w, scale, phi, alpha)
