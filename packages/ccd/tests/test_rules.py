@@ -1,0 +1,258 @@
+"""The rules against their formulas, written out plainly for one row."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from icml_ccd import CCD, CCDPlus, ExactDenoiser, Sudoku, decode
+from icml_ccd.coherent_plus import context_weights
+from icml_ccd.context_buffer import ContextBuffer
+from icml_ccd.rules import RULES, make_rule
+from icml_ccd.small_languages import sudoku_grids
+from icml_ccd.tasks import masked_out
+
+
+def noisy(seed=0, sigma=1.2):
+    return ExactDenoiser(sudoku_grids(), sigma, seed, vocab=4, floor=0.01)
+
+
+def puzzle(seed):
+    return masked_out(Sudoku(), 1, seed=seed)[0]
+
+
+def entropy(p):
+    return -(p * p.log().nan_to_num(neginf=0.0)).sum(-1)
+
+
+def plain_ccd(model, ids, d, V, budget=1, eps=None, warmup=None):
+    """Algorithm of the paper in lists, one row: ids, and the step of every position."""
+    ids, warmup = ids[0].clone(), d if warmup is None else warmup
+    buffers, step_of, step = [], {}, 0
+    while bool((ids == 4).any()):
+        p = torch.softmax(model(ids[None])[0].float(), -1)
+        masked = (ids == 4).nonzero()[:, 0].tolist()
+        local = {i: -float(entropy(p[i])) for i in masked}
+        surest = sorted(masked, key=lambda i: (-local[i], -float(p[i].max()), i))
+        buffers = [*buffers, {i: p[i] for i in surest[:V]}][-d:]
+        common = [i for i in buffers[-1] if all(i in held for held in buffers)]
+        if step < warmup:
+            common = []
+        mean = {i: torch.stack([held[i] for held in buffers]).mean(0) for i in common}
+        ranked = sorted(common, key=lambda i: float(entropy(mean[i]))) + [
+            i for i in surest if i not in common
+        ]
+        accepted = ranked[:budget]
+        if eps is not None:
+            accepted = [i for i in common if float(entropy(mean[i])) <= eps] or accepted
+        for i in accepted:
+            ids[i] = (mean[i] if i in mean else p[i]).argmax()
+            step_of[i] = step
+        step += 1
+    return ids, step_of
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("d", "V", "budget", "warmup"),
+    [(3, 4, 1, None), (2, 4, 1, 0), (3, 4, 3, None), (4, 2, 2, 1), (1, 8, 1, 0)],
+)
+def test_ccd_is_the_algorithm_of_the_paper(seed, d, V, budget, warmup):
+    model, ids = noisy(seed), puzzle(seed)
+    expected, step_of = plain_ccd(model, ids, d, V, budget, warmup=warmup)
+    out = decode(
+        model, ids, rule="ccd", d=d, V=V, budget=budget, infill=True, rule_options={"warmup": warmup}
+    )
+    assert torch.equal(out.sequences[0], expected)
+    assert {i: s for i, s in enumerate(out.trace.step[0].tolist()) if s >= 0} == step_of
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("eps", [0.0, 0.3, 0.9])
+def test_ccd_ds_is_the_algorithm_of_the_paper(seed, eps):
+    model, ids = noisy(seed), puzzle(seed)
+    expected, step_of = plain_ccd(model, ids, 3, 4, eps=eps)
+    out = decode(model, ids, rule="ccd_ds", eps=eps, infill=True)
+    assert torch.equal(out.sequences[0], expected)
+    assert {i: s for i, s in enumerate(out.trace.step[0].tolist()) if s >= 0} == step_of
+
+
+def test_with_one_context_ccd_is_the_entropy_order():
+    model, ids = noisy(2), masked_out(Sudoku(), 20, seed=1)[0]
+    ccd = decode(model, ids, rule="ccd", d=1, budget=1, infill=True, rule_options={"warmup": 0})
+    entropy_order = decode(model, ids, rule="neg_entropy", infill=True)
+    assert torch.equal(ccd.trace.step, entropy_order.trace.step)
+    assert torch.equal(ccd.sequences, entropy_order.sequences)
+
+
+def plain_released(model, ids, n, ratio=4, warmup=5, seek=True):
+    """The released loop, as it reads: one row, greedy."""
+    ids = ids[0].clone()
+    length = len(ids)
+    most, buffer, before, step = n + int(n * ratio), None, None, 0
+    while bool((ids == 4).any()):
+        p = torch.softmax(model(ids[None])[0].float(), -1)
+        masked = (ids == 4).nonzero()[:, 0].tolist()
+        surest = sorted(masked, key=lambda i: (float(entropy(p[i])), -float(p[i].max()), i))
+        width = min(most, 1 + max(step - warmup, 0))
+        if len(masked) <= 0.1 * length:
+            width = 1
+        accepted = surest[:n]
+        if step >= warmup and buffer is not None and set(accepted) & set(buffer):
+            agree = [i for i in surest[:width] if i in buffer and int(p[i].argmax()) == before[i]]
+            if len(agree) >= min(n, len(masked)):
+                accepted = agree if seek else agree[:n]
+        buffer = [i for i in surest if i not in accepted][:width]
+        before = {i: int(p[i].argmax()) for i in masked}
+        for i in accepted:
+            ids[i] = p[i].argmax()
+        step += 1
+    return ids, step
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("n", "seek"), [(1, True), (2, True), (1, False), (3, False)])
+def test_the_released_rule_is_the_released_loop(seed, n, seek):
+    model, ids = noisy(seed), masked_out(Sudoku(0), 1, seed=seed)[0]
+    expected, steps = plain_released(model, ids, n, seek=seek)
+    out = decode(model, ids, rule="ccd_released", budget=n, infill=True, rule_options={"seek": seek})
+    assert torch.equal(out.sequences[0], expected)
+    assert out.n_forward == steps
+
+
+def test_the_threshold_unmasks_all_above_it_and_else_the_surest():
+    model, ids = noisy(1), puzzle(1)
+    seen = []
+    decode(
+        model,
+        ids,
+        rule="threshold",
+        infill=True,
+        rule_options={"threshold": 0.8},
+        callback=lambda step, state, chosen: seen.append(
+            (state.maxprob[0].clone(), chosen.accept[0].clone())
+        ),
+    )
+    for maxprob, accept in seen:
+        above = maxprob >= 0.8
+        assert torch.equal(accept, above) if above.any() else accept.nonzero().item() == maxprob.argmax()
+
+
+def test_agreement_needs_calm_and_confidence():
+    """A model whose second position changes its mind at every step is never accepted before it must be."""
+
+    def model(ids):
+        hidden = (ids == 9).sum(1)
+        logits = torch.zeros(len(ids), 4, 3)
+        logits[:, :, 1] = 6.0
+        logits[:, 1] = 0.0
+        logits[torch.arange(len(ids)), 1, hidden % 3] = 4.0
+        return logits
+
+    out = decode(model, torch.empty(1, 0).long(), 4, rule="klass", mask_id=9, shift_logits=False)
+    assert out.trace.step[0, 1] == out.trace.step.max()
+    assert out.trace.reasons()[1] == "fallback"
+
+
+def test_the_buffer_holds_no_distribution_of_a_position_that_is_decided_and_none_of_another_block():
+    held = []
+
+    class Watched(CCD):
+        def select(self, state):
+            chosen = super().select(state)
+            found = self.buffer.candidates()
+            places = found.position[0][found.position[0] >= 0]
+            assert state.masked[0, places].all()
+            held.append((state.step, self.buffer.steps))
+            return chosen
+
+    def model(ids):
+        return torch.randn(1, ids.shape[1], 5, generator=torch.Generator().manual_seed(int(ids.sum())))
+
+    decode(model, torch.empty(1, 0).long(), 12, rule=Watched(), mask_id=9, shift_logits=False, block_length=6)
+    assert held == [(step, step + 1) for step in [*range(6), *range(6)]]
+
+
+def test_the_trace_explains_by_contexts():
+    out = decode(noisy(3), puzzle(3), rule="ccd", infill=True)
+    reasons = out.trace.reasons()
+    assert reasons.count("warm-up") == 3
+    assert set(reasons) <= {"given", "warm-up", "context", "fill"}
+    by_context = torch.tensor([r == "context" for r in reasons])[None]
+    assert torch.isfinite(out.trace.jsd[by_context]).all()
+    assert torch.isnan(out.trace.jsd[~by_context]).all()
+    assert (out.trace.mixed_entropy[by_context] + out.trace.score[by_context]).abs().max() < 1e-6
+
+
+def test_weights_of_contexts_fall_with_age_and_with_what_changed_more_than_the_rest():
+    buffer = ContextBuffer(2, 3)
+    p = torch.tensor([[[0.7, 0.2, 0.1]] * 3, [[0.6, 0.3, 0.1]] * 3])
+    p[1, 2] = torch.tensor([0.01, 0.01, 0.98])  # the third position has learned something
+
+    class State:
+        masked = torch.ones(1, 3, dtype=torch.bool)
+        logits = torch.zeros(3, 3)
+        lse = torch.zeros(1, 3)
+
+        def __init__(self, table):
+            self.table = table
+
+        def logp(self, b, n, out):
+            return out.copy_(self.table[n].log())
+
+    order = torch.arange(3)[None]
+    for table in p:
+        buffer.push(State(table), order)
+    weights = context_weights(buffer, buffer.candidates(), gamma=0.9)[0]
+    assert weights[:, 0].tolist() == [1.0, 1.0, 1.0]
+    torch.testing.assert_close(weights[:2, 1], torch.full((2,), 0.45))
+    assert weights[2, 1] < 0.02
+
+
+def test_without_noise_ccd_plus_follows_the_posterior():
+    """Where the model is exact, an average of stale contexts must not change the outcome."""
+    ids = masked_out(Sudoku(), 50, seed=2)[0]
+    model = ExactDenoiser(sudoku_grids(), vocab=4)
+    plus = decode(model, ids, rule="ccd_plus", budget=1, infill=True)
+    assert Sudoku().check(ids, plus.sequences).all()
+
+
+def test_a_changed_token_keeps_a_position_out_of_a_group():
+    """Two positions, sure of a token that flips with every step: a group never takes both."""
+
+    def model(ids):
+        logits = torch.zeros(1, 4, 3)
+        logits[0, :2, 1] = 8.0
+        logits[0, 2:, int((ids == 9).sum()) % 3] = 8.0
+        return logits
+
+    ids = torch.empty(1, 0).long()
+    options = {"mask_id": 9, "shift_logits": False}
+    plus = decode(model, ids, 4, rule=CCDPlus(eps=0.5), **options)
+    first = plus.trace.step[0]
+    assert first[2] != first[3]
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_every_rule_says_its_settings(name):
+    rule = make_rule(name)
+    assert rule.name == name
+    out = decode(noisy(), puzzle(0), rule=rule, infill=True)
+    assert rule.settings().items() <= out.trace.settings.items()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("threshold", {"threshold": 1.5}, "threshold=1.5 is no probability"),
+        ("klass", {"history": 0}, "history=0 is at least 1"),
+        ("ccd", {"warmup": -1}, "warmup=-1 is negative"),
+        ("ccd_released", {"expand_ratio": -1.0}, "expand_ratio=-1.0"),
+        ("ccd_plus", {"gamma": 0.0}, "gamma=0.0 lies outside"),
+        ("ccd_plus", {"eps": float("nan")}, "eps=nan"),
+        ("random", {"d": 3}, "the rule 'random' takes no options, not d"),
+        ("ccd", {"width": 3}, "takes V, d, warmup, not width"),
+    ],
+)
+def test_bad_options_are_named(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_rule(name, **options)

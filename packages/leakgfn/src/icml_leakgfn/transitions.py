@@ -1,0 +1,262 @@
+"""From trajectories to rows: every state once, all its parents, and its reward beside it in one record."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+from torch import Tensor
+
+from icml_leakgfn.environments import CUT, FINISHED, INTERIOR
+from icml_leakgfn.losses import LOW, FlowRows
+from icml_leakgfn.networks import Flows
+from icml_leakgfn.rewards import Reward
+from icml_leakgfn.rollout import Trajectories
+
+
+@dataclass(frozen=True)
+class FlowBatch:
+    """What one step of training needs.
+
+    The network is asked for ``states``; rows and parents point into them.
+
+    Attributes:
+        states: [m, width]: the visited states first, then parents that were not visited.
+        budget: [m]; a state under two budgets stands twice.
+        condition: [m, dim], or None.
+        mask: [rows, actions]: legal actions.
+        rows: how many of the states are rows.
+        done: [rows].
+        log_end: [rows]: log of what the valid inflow is to be where the row ends, NaN elsewhere.
+        log_reward: [rows]: log R where an object was finished, NaN elsewhere.
+        stopped: [rows]: how often it was ended here.
+        count: [rows]: how often it was visited.
+        root: [rows].
+        beyond: [rows]: beyond its budget.
+        parent: [edges]: the state at which an edge begins.
+        action: [edges].
+        ptr: [rows + 1]: the edges into each row.
+        visited: [records]: the row of each record of the trajectories.
+    """
+
+    states: Int[ndarray, "m width"]
+    budget: Int[ndarray, " m"]
+    condition: Float[Tensor, "m dim"] | None
+    mask: Bool[ndarray, "rows actions"]
+    rows: int
+    done: Int[ndarray, " rows"]
+    log_end: Float[ndarray, " rows"]
+    log_reward: Float[ndarray, " rows"]
+    stopped: Int[ndarray, " rows"]
+    count: Int[ndarray, " rows"]
+    root: Bool[ndarray, " rows"]
+    beyond: Bool[ndarray, " rows"]
+    parent: Int[ndarray, " edges"]
+    action: Int[ndarray, " edges"]
+    ptr: Int[ndarray, " rows_1"]
+    visited: Int[ndarray, " records"]
+
+
+def flow_batch(
+    env: Any,
+    trajectories: Trajectories,
+    reward: Reward,
+    *,
+    log_cut: float,
+    score_all: bool = False,
+    check: bool = False,
+) -> FlowBatch:
+    """Rows, parents and rewards of a batch of trajectories.
+
+    Args:
+        env: the environment.
+        trajectories: they may end early, late, or beyond their budget.
+        reward: of finished objects.
+        log_cut: log R of what is cut off; -inf in LeakGFN with truncation="leak".
+        score_all: also evaluate the reward of visited objects that could have been finished and were not.
+        check: verify that the parents hold every taken edge.
+
+    Raises:
+        RuntimeError: with ``check``, where parents miss an edge.
+        ValueError: from the reward.
+    """
+    from icml_kernels import unique_rows
+
+    who = trajectories.trajectory
+    tags = [trajectories.budget[who]]
+    conditions = trajectories.condition
+    if conditions is not None:
+        _, same = torch.unique(conditions, dim=0, return_inverse=True)
+        tags.append(same.numpy()[who])
+    tag = np.column_stack(tags).astype(np.int64)
+    keyed = np.column_stack([trajectories.states.astype(np.int64), tag])
+    first, inverse = (t.numpy() for t in unique_rows(torch.from_numpy(keyed)))
+    states, budget = trajectories.states[first], tags[0][first]
+    length = env.length(states)
+    legal = env.mask(states)
+    beyond = length > budget
+    done = env.status(states, np.where(beyond, env.horizon, budget), legal).astype(np.int64)
+    count = np.bincount(inverse, minlength=len(first))
+    ended = trajectories.last
+    # A trajectory that walked on ended at the horizon; nothing says that its object would be cut off before.
+    stops = trajectories.action[ended] == env.n_actions - 1
+    forced = ~stops & (env.finishes(trajectories.states[ended]) | (env.truncation == "cap"))
+    stopped = np.bincount(inverse[ended[stops | forced]], minlength=len(first))
+    worth = (stopped > 0) | (done == FINISHED)
+    if env.truncation == "cap":
+        worth |= done == CUT
+    if score_all:
+        worth |= legal[:, -1] & (done == INTERIOR)
+    log_reward = np.full(len(states), math.nan)
+    at = np.flatnonzero(worth)
+    given = None if conditions is None else conditions[torch.from_numpy(who[first][at])]
+    log_reward[at] = reward.evaluate(env, states[at], given).log_reward
+    cut_off = (done == CUT) & (env.truncation == "leak")
+    log_end = np.where(cut_off, log_cut, np.where(done == INTERIOR, math.nan, log_reward))
+    if score_all:
+        stopped = np.maximum(
+            stopped, (legal[:, -1] & ~_no_stop(env, done, length, budget)).astype(stopped.dtype)
+        )
+    root = length == 0
+    parent_rows, action, index = env.parents(states)
+    if check:
+        _check_taken(env, trajectories, inverse, parent_rows, action, index)
+    together = np.concatenate(
+        [
+            np.column_stack([states.astype(np.int64), tag[first]]),
+            np.column_stack([parent_rows.astype(np.int64), tag[first][index]]),
+        ]
+    )
+    kept, where = (t.numpy() for t in unique_rows(torch.from_numpy(together)))
+    everything = np.concatenate([states, parent_rows])[kept]
+    extra = kept[len(first) :] - len(first)
+    source = np.concatenate([np.arange(len(first)), index[extra]])
+    condition = None if conditions is None else conditions[torch.from_numpy(who[first][source])]
+    ptr = np.zeros(len(first) + 1, dtype=np.int32)
+    ptr[1:] = np.cumsum(np.bincount(index, minlength=len(first)))
+    return FlowBatch(
+        everything,
+        budget[source],
+        condition,
+        legal,
+        len(first),
+        done,
+        log_end,
+        log_reward,
+        stopped,
+        count,
+        root,
+        beyond,
+        where[len(first) :],
+        action,
+        ptr,
+        inverse,
+    )
+
+
+def _no_stop(env: Any, done: ndarray, length: ndarray, budget: ndarray) -> Bool[ndarray, " n"]:
+    """Where stop is not allowed within the budget: a state that is cut off is worth nothing, unless
+    capped.
+    """
+    return ((done == CUT) & (env.truncation == "leak")) | (length > budget)
+
+
+def _check_taken(
+    env: Any, trajectories: Trajectories, inverse: ndarray, parents: ndarray, action: ndarray, index: ndarray
+) -> None:
+    """Every edge that a trajectory took is among the parents of its end.
+
+    Raises:
+        RuntimeError: one is missing.
+    """
+    known = set(zip(index.tolist(), env.key(parents), action.tolist(), strict=True))
+    keys = env.key(trajectories.states)
+    for record in range(1, len(keys)):
+        if trajectories.step[record] == 0:
+            continue
+        edge = (int(inverse[record]), keys[record - 1], int(trajectories.action[record - 1]))
+        if edge not in known:
+            raise RuntimeError(
+                f"the parents of {env.label(trajectories.states[record : record + 1])[0]!r} miss the "
+                "edge by action "
+                f"{edge[2]} that a trajectory took from "
+                f"{env.label(trajectories.states[record - 1 : record])[0]!r}"
+            )
+
+
+def flow_rows(
+    env: Any,
+    batch: FlowBatch,
+    flows: Flows,
+    *,
+    reach: bool = False,
+    closed_end: bool = True,
+    fraction: bool = True,
+) -> FlowRows:
+    """Inflows and outflows of the rows from the network's log flows at all states.
+
+    Args:
+        env: the environment.
+        batch: of :func:`flow_batch`.
+        flows: at ``batch.states``.
+        reach: λ is 0 where nothing finished can be reached within the budget.
+        closed_end: at the horizon the chemical flow ends; False: it goes on along edges that nobody walks.
+        fraction: False: λ is 1 (plain flow matching).
+    """
+    from icml_kernels import segment_logsumexp
+
+    device = flows.stop.device
+    valid = flows.chem + flows.log_fraction if fraction else flows.chem
+    able = None
+    if reach:
+        left = batch.budget - env.length(batch.states)
+        able = torch.from_numpy(env.may_finish(batch.states, left)).to(device)
+        valid = torch.where(able, valid, -torch.inf)
+    parent, action = (torch.from_numpy(a.astype(np.int64)).to(device) for a in (batch.parent, batch.action))
+    ptr = torch.from_numpy(batch.ptr).to(device)
+    n = batch.rows
+    length = env.length(batch.states[:n])
+    mask = torch.from_numpy(batch.mask).to(device)
+    edges, may_stop = mask[:, :-1], mask[:, -1]
+    at_end = torch.from_numpy(length >= env.horizon).to(device)
+    over = torch.from_numpy(length >= batch.budget[:n]).to(device)
+    no_stop = torch.from_numpy(_no_stop(env, batch.done, length, batch.budget[:n])).to(device)
+    chem_edges = edges & ~at_end[:, None] if closed_end else edges
+    # Behind the boundary the valid flow has edges as long as λ has not been driven to 0 there.
+    valid_edges = edges & ~(over & at_end)[:, None] if closed_end else edges
+    if not fraction:
+        valid_edges = edges & ~over[:, None]
+    if env.truncation == "cap":
+        may_stop = may_stop | (torch.from_numpy(batch.done == CUT).to(device))
+    stop = flows.stop[:n]
+    return FlowRows(
+        segment_logsumexp(valid[parent, action], ptr),
+        segment_logsumexp(flows.chem[parent, action], ptr),
+        _outflow(valid[:n], valid_edges, stop, may_stop & ~no_stop),
+        _outflow(flows.chem[:n], chem_edges if fraction else valid_edges, stop, may_stop),
+        stop,
+        torch.from_numpy(batch.done).to(device),
+        torch.from_numpy(batch.log_end).to(stop),
+        torch.from_numpy(batch.log_reward).to(stop),
+        torch.from_numpy(batch.stopped).to(stop),
+        torch.from_numpy(batch.count).to(stop),
+        torch.from_numpy(batch.root).to(device),
+        torch.from_numpy(batch.beyond).to(device),
+    )
+
+
+def _outflow(
+    edge: Float[Tensor, "n edges"],
+    legal: Bool[Tensor, "n edges"],
+    stop: Float[Tensor, " n"],
+    may: Bool[Tensor, " n"],
+) -> Float[Tensor, " n"]:
+    everything = torch.cat(
+        [torch.where(legal, edge, -torch.inf), torch.where(may, stop, -torch.inf)[:, None]], dim=1
+    )
+    return torch.logsumexp(everything.clamp_min(LOW), dim=1)
