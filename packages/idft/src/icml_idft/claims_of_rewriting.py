@@ -45,13 +45,11 @@ def rewriting(run: Run, seed: int) -> dict[str, float]:
         right = [hint_world.right(r, f.text) and f.finish == "eos" for r, f in zip(rows, found, strict=True)]
         figures[f"right_{beta:g}"] = sum(right) / len(found)
         figures[f"lambda_{beta:g}"] = sum(f.lam_mean for f in found) / len(found)
-    positive = [b for b in BETAS if b]
-    best = max(positive, key=lambda b: figures[f"phi_{b:g}"])
-    figures |= {
-        "best_beta": best,
-        "best_phi": figures[f"phi_{best:g}"],
-        "best_right": figures[f"right_{best:g}"],
-    }
+    # The best beta is the most fluent one that costs no more than a twentieth of the right answers.
+    usable = [b for b in BETAS if b and figures[f"right_{b:g}"] >= 0.95 * figures["right_0"]]
+    best = max(usable or [min(b for b in BETAS if b)], key=lambda b: figures[f"phi_{b:g}"])
+    figures |= {"best_beta": best, "best_phi": figures[f"phi_{best:g}"]}
+    figures["best_right"] = figures[f"right_{best:g}"]
     batch = collate([prompt_ids(symbols, p) for p in prompts], symbols.pad_token_id, side="left")
     out = generate(
         model, batch["input_ids"], batch["attention_mask"], max_new_tokens=new, eos_id=symbols.eos_token_id

@@ -377,7 +377,8 @@ class LeakGFN:
         )
         flows = self.evaluate(batch.states, batch.budget, batch.condition)
         leak = self.loss == "leak"
-        closed = self.env.horizon > self.env.max_length
+        # Where budgets vary, the horizon is the full space, the chemical flow the valid one of that budget.
+        closed = self.env.horizon > self.env.max_length or self.budgets[0] < self.budgets[1]
         rows = flow_rows(
             self.env, batch, flows, reach=self.reach_mask and leak, closed_end=closed, fraction=leak
         )

@@ -18,6 +18,7 @@ from icml_core.randomness import seeded
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+_BUDGET_SCALE = 0.1  # of the first embeddings of budgets
 LOG_LEAST_FRACTION = math.log(1e-20)  # the floor of λ in the official code
 
 
@@ -227,6 +228,9 @@ class DualHead(nn.Module):
         self.state = perceptron(width, hidden, 1, layers)
         self.budgets = budgets
         self.remaining = nn.Embedding(budgets + 1, width) if budgets else None
+        if self.remaining is not None:
+            with torch.no_grad():  # sites are small at first; the budget must not drown them
+                self.remaining.weight.mul_(_BUDGET_SCALE)
         # What a baseline does not use need not be computed for it.
         self.with_fraction = self.with_state = True
 

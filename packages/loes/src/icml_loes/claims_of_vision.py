@@ -69,7 +69,7 @@ def georeg_training(run: Run, seed: int) -> dict[str, float]:
             frozen=False,
         )
         options = FineTuningOptions.preset(
-            "vision", epochs=epochs, batch=50, lr=1e-3, backbone_lr=1e-4, georeg=weight,
+            "vision", epochs=epochs, batch=20, lr=3e-3, backbone_lr=3e-4, georeg=weight,
             isotropy=run.ablation != "no-isotropy",
         )  # fmt: skip
         training = FineTuning(

@@ -5,6 +5,9 @@
 
 Each equals its counterpart of the paper: X (X^T X + eps I)^-1 X^T = X X^T (X X^T + eps I)^-1. Widths may
 differ between layers, since only sums of Gram matrices occur.
+
+Where the chosen leave next to nothing, tr Kt_l = <P P^T, K_l> is far below lam, and neither Kt_l nor its
+factor is needed: the residual is the geometric series R - Kt_l R / lam + ..., to rounding after a few terms.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from icml_loes.triangles import mean_area
 
 CHUNK_BYTES = 256 << 20
 """Candidates are worked on in groups of so many bytes of Gram matrices."""
+SERIES_BELOW = 1e-2
+"""Part of lam below which the trace of a complement must lie for the geometric series."""
 
 
 class DualComplements:
@@ -49,6 +54,7 @@ class DualComplements:
         self._centroids = None if centroids is None else centroids / roots
         self._chosen: Tensor | None = None
         self._projector: Tensor | None = None
+        self._square: Tensor | None = None
         self.rank = 0
         self.left_over = 1.0
         self.epsilon = orth_reg if isinstance(orth_reg, float) else 0.0
@@ -67,6 +73,7 @@ class DualComplements:
         # The mean's direction belongs to no candidate; without it nothing of it is rounded into one.
         unit = self._roots / self._roots.norm()
         self._projector = projector - torch.outer(projector @ unit, unit)
+        self._square = self._projector @ self._projector.mT
 
     def losses(
         self,
@@ -79,22 +86,28 @@ class DualComplements:
         if residual is None:
             nothing = self._roots.new_zeros(len(candidates))
             return nothing, nothing
-        losses, areas, shares = [], [], []
+        whole = torch.stack([self._gram(c).diagonal().sum() for c in candidates])
+        left = whole if self._square is None else torch.stack([self._trace(c) for c in candidates])
+        self.left_over = float((left / whole).max())
+        ratio = float(left.max()) / self._reg
+        if ratio < SERIES_BELOW:
+            areas = torch.cat([self._small_areas(c, triples) for c in candidates])
+            found = [self._series(c, residual, ratio).square().mean() for c in candidates]
+            return torch.stack(found), areas
+        losses, areas_of = [], []
         size = max(1, CHUNK_BYTES // (8 * len(self._roots) ** 2))
         for first in range(0, len(candidates), size):
-            group = candidates[first : first + size]
-            k = torch.stack([self._complement(c) for c in group])
-            whole = torch.stack([self._gram(c).diagonal().sum() for c in group])
-            shares.append(k.diagonal(dim1=1, dim2=2).sum(1) / whole)
-            areas.append(self._areas(k, triples))
+            k = torch.stack([self._complement(c) for c in candidates[first : first + size]])
+            areas_of.append(self._areas(k, triples))
             repeated = residual.expand(len(k), *residual.shape)
             solved = torch.cholesky_solve(repeated, shifted_cholesky(k, self._reg))
             losses.append((self._reg * solved).square().mean((1, 2)))
-        self.left_over = float(torch.cat(shares).max())
-        return torch.cat(losses), torch.cat(areas)
+        return torch.cat(losses), torch.cat(areas_of)
 
     def prediction(self, layer: int, residual: Float[Tensor, "n outputs"]) -> Float[Tensor, "n outputs"]:
         """Ridge prediction of the residual from the layer's complement, weighted."""
+        if self._square is not None and (ratio := float(self._trace(layer)) / self._reg) < SERIES_BELOW:
+            return residual - self._series(layer, residual, ratio)
         factor = shifted_cholesky(self._complement(layer), self._reg)
         return residual - self._reg * torch.cholesky_solve(residual, factor)
 
@@ -104,6 +117,30 @@ class DualComplements:
             return k
         half = self._projector.mT @ k
         return half @ self._projector
+
+    def _trace(self, layer: int) -> Float[Tensor, ""]:
+        """tr Kt_l, without Kt_l."""
+        assert self._square is not None
+        return torch.vdot(self._square.flatten(), self._gram(layer).flatten()).clamp_min(0.0)
+
+    def _series(self, layer: int, residual: Tensor, ratio: float) -> Float[Tensor, "n outputs"]:
+        """lam (Kt_l + lam I)^-1 R, for |Kt_l| of at most ``ratio`` times lam."""
+        assert self._projector is not None
+        total, term, size = residual.clone(), residual, ratio
+        while size > torch.finfo(residual.dtype).eps:
+            inner = self._gram(layer) @ (self._projector @ term)
+            term = (self._projector.mT @ inner) / -self._reg
+            total += term
+            size *= ratio
+        return total
+
+    def _small_areas(self, layer: int, triples: Tensor) -> Float[Tensor, " one"]:
+        """``_areas`` of one candidate, from its centroids alone."""
+        k = self._gram(layer)
+        if self._centroids is None or len(triples) == 0 or self._projector is None:
+            return k.new_zeros(1)
+        sent = self._projector @ self._centroids.mT
+        return mean_area((sent.mT @ k @ sent)[None], triples)
 
     def _areas(self, k: Tensor, triples: Tensor) -> Tensor:
         if self._centroids is None or len(triples) == 0:

@@ -36,6 +36,8 @@ def isotropy_by_eigenvalues(x: Float[Tensor, "n dim"], definition: str = "paper"
         values = torch.linalg.eigvalsh(centred.T @ centred / n)
     else:
         values = torch.linalg.svdvals(centred) ** 2 / n
+    if definition == "dimension":  # in units of the mean eigenvalue
+        return 1 / (float(values.std(correction=0) / values.mean()) + EPSILON)
     return float(values.mean() / (values.std(correction=0) + EPSILON))
 
 

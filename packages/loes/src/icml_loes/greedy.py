@@ -4,8 +4,9 @@
     2. s_l = mse(Xt_l, R) + alpha (1 - iso(X_l)) + gamma red(X_l, S) - eta tri(Xt_l),   until k are chosen
 
 R is what the ridge predictions of the chosen layers leave of Y; Xt_l is the part of X_l orthogonal to them
-(arXiv 2605.23033, algorithm of the official library). Where the complement is empty (the chosen have n - 1
-independent columns or more) mse and tri are the same for all, and only iso and red choose: the trace says so.
+(arXiv 2605.23033, algorithm of the official library). Where the complement is empty (the chosen span n - 1
+directions, fewer where examples repeat) mse and tri are the same for all, and only iso and red choose: the
+trace says so.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from icml_loes.targets import Targets
 from icml_loes.triangles import class_means, draw_triples
 
 NOTHING_LEFT = 1e-6
-"""The complement is empty where no candidate keeps this part of its variance; duplicates among the examples make
-that happen below rank n - 1."""
+"""The complement is empty where no candidate keeps this part of its variance. With duplicates among the
+examples that happens below rank n - 1."""
 NEGLIGIBLE_SPREAD = 1e-9
 """A term whose spread over layers is below this part of its size is equal for all but for rounding."""
 
@@ -160,7 +161,7 @@ def greedy_selection(
             }
         )
         chosen.append(layer)
-        if residual is not None:
+        if residual is not None and step + 1 < k:
             residual = residual - state.prediction(layer, residual)
         row = redundancy[layer] if redundancy is not None else grams.redundancy_with(layer)
         known = torch.cat([known, row[None].to(known)])

@@ -24,7 +24,8 @@ def eigenvalue_count(n: int, dim: int, definition: str = "paper") -> int:
     Args:
         n: examples.
         dim: width of the layer.
-        definition: ``"paper"`` (D up to 512, else min(n, D)) or ``"dimension"`` (always D).
+        definition: ``"paper"`` (D up to 512, else min(n, D)) or ``"dimension"`` (always D, and the
+            1e-6 is in units of the mean eigenvalue, so that scale does not matter).
 
     Raises:
         ValueError: another definition.

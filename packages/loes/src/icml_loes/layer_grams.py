@@ -65,7 +65,7 @@ class LayerGrams:
         """iso of each layer."""
         n = self.layers.examples
         return [
-            isotropy_of_moments(t, s, eigenvalue_count(n, d, self.definition))
+            isotropy_of_moments(t, s, eigenvalue_count(n, d, self.definition), self.definition)
             for t, s, d in zip(self.traces, self.squares, self.layers.widths, strict=True)
         ]
 
