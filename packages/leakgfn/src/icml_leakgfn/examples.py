@@ -6,14 +6,14 @@ from icml_core import Example
 
 
 def sampler(seed: int) -> Example:
-    """Words of up to eight brackets: what is drawn after a few steps is balanced, or cut off and worth
-    nothing.
-    """
+    """Cells of a grid: what is drawn after a few steps is no forbidden end, or cut off and worth nothing."""
     from icml_leakgfn.gfn import LeakGFN
-    from icml_leakgfn.worlds import BracketEnv, bracket_reward
+    from icml_leakgfn.worlds import HyperGridEnv, HyperGridReward
+
+    env = HyperGridEnv(6, 2)
 
     def build():
-        return LeakGFN(BracketEnv(8), bracket_reward, hidden=16, seed=seed, device="cpu", replay=0.25)
+        return LeakGFN(env, HyperGridReward(6), hidden=16, seed=seed, device="cpu", replay=0.25)
 
     def call(gfn, steps):
         drawn = gfn.fit(steps, batch=8).sample(20, seed=3)
@@ -22,12 +22,13 @@ def sampler(seed: int) -> Example:
     def check(result):
         history, drawn = result
         assert len(history) == 6
-        for word, done, reward in zip(drawn.smiles, drawn.done, drawn.reward, strict=True):
-            assert (word.count("(") == word.count(")")) == (done == 2) == (reward > 0)
+        allowed = env.mask(drawn.states)[:, -1]
+        for fine, done, reward in zip(allowed, drawn.done, drawn.reward, strict=True):
+            assert fine == (done == 2) == (reward > 0)
 
     def resumed(gfn, steps, directory):
         gfn.fit(steps // 2, batch=8).save(directory / "half.safetensors")
-        again = LeakGFN.load(directory / "half.safetensors", BracketEnv(8), bracket_reward, device="cpu")
+        again = LeakGFN.load(directory / "half.safetensors", env, HyperGridReward(6), device="cpu")
         return call(again, steps - steps // 2)
 
     return Example(build=build, inputs=lambda: 6, call=call, check=check, resumed=resumed, bad=lambda: -1)
