@@ -129,6 +129,8 @@ def test_too_many_states_and_none_within_reach_are_told():
         exact_flow(BracketEnv(12), bracket_reward, max_states=100)
     with pytest.raises(ValueError, match="no finished object within 1 actions; the nearest has 2"):
         exact_flow(BracketEnv(1, horizon=6), bracket_reward)
+    with pytest.raises(ValueError, match="max_length=1 are forbidden; the nearest other is 2"):
+        HyperGridEnv(4, 1, forbidden=0.7, max_length=1, seed=2)
     with pytest.raises(ValueError, match="the shortest has 2 blocks"):
         FragmentEnv(["*c1ccc(*)cc1", "*C"], 1, 1, stop="closed")
     with pytest.raises(ValueError, match="no end: no block closes a slot"):
@@ -194,4 +196,6 @@ def test_a_step_that_is_not_legal_is_refused():
     states, done = env.step(env.reset(2), [0, 0])
     states, done = env.step(states, [1, 0], budget=[2, 2])
     assert done.tolist() == [2, 1]
+    with pytest.raises(TypeError, match="actions are float64; expected integers"):
+        env.step(env.reset(1), [0.0])
     assert env.label(states) == ["()", "(("]

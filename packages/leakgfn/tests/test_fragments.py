@@ -83,8 +83,18 @@ def test_what_cannot_be_finished_is_never_called_reachable_and_the_rest_never_re
     assert not (reached & ~able).any()
     if stop == "closed":
         np.testing.assert_array_equal(able, reached)
+    # Against the true distance to an object, from the last states to the first.
+    objects = graph.objects(4)
+    distance = np.where(objects, 0.0, np.inf)
+    for length in range(3, -1, -1):
+        for edge in np.flatnonzero(graph.length[graph.parent] == length):
+            parent = graph.parent[edge]
+            distance[parent] = min(distance[parent], 1 + distance[graph.child[edge]])
     steps = env.min_steps_to_finish(graph.states)
-    assert (steps[reached.nonzero()[0] * 0] >= 0).all()
+    assert (steps <= distance).all()
+    near = np.isfinite(distance)
+    assert set(distance[near].tolist()) >= {0.0, 1.0, 2.0}
+    np.testing.assert_array_equal(steps[near], distance[near])
 
 
 def test_molecules_go_to_smiles_and_back():

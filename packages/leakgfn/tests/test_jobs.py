@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 
 import pytest
 from icml_core import Run
+from icml_core.run import recorded
 from icml_leakgfn import jobs
 
 
@@ -20,10 +22,11 @@ SMALL = {"hidden": 8, "message_steps": 1, "batch": 4, "max_blocks": 4}
 
 def test_molecules_are_written_and_an_earlier_run_is_used_again(tmp_path):
     run = Run(tmp_path / "one", seed=1, device="cpu", quiet=True)
-    result = jobs.molecules(run=run, steps=30, samples=40, reference=50, **SMALL)
+    with recorded(run, "leakgfn.molecules", SMALL):
+        result = jobs.molecules(run=run, steps=10, samples=40, reference=50, **SMALL)
     found = rows(run.file("molecules.csv"))
     assert len(found) == result["samples"] == 40
-    assert result["steps"] == 30
+    assert result["steps"] == 10
     finished = [row["smiles"] for row in found if row["done"] == "2"]
     assert run.file("molecules.smi").read_text().split() == finished
     for name in ("top.png", "training.png", "checkpoint.safetensors", "metrics.jsonl"):
@@ -32,10 +35,39 @@ def test_molecules_are_written_and_an_earlier_run_is_used_again(tmp_path):
 
     again = Run(tmp_path / "two", seed=1, device="cpu", quiet=True)
     result = jobs.molecules(run=again, from_run=tmp_path / "one", steps=99, samples=25, **SMALL)
-    assert result["steps"] == 30
+    assert result["steps"] == 10
     assert len(rows(again.file("molecules.csv"))) == 25
-    with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
+    with pytest.raises(FileNotFoundError, match=r"there is no run\.json"):
         jobs.molecules(run=again, from_run=tmp_path / "none", steps=1, samples=1, **SMALL)
+    run.file("checkpoint.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
+        jobs.molecules(run=again, from_run=tmp_path / "one", steps=1, samples=1, **SMALL)
+
+
+def test_an_earlier_run_keeps_its_reward_blocks_and_sizes(tmp_path, monkeypatch):
+    """The command of the README says only --from-run; what was given beside it and differs is refused."""
+    (tmp_path / "counted.py").write_text(
+        "def score(smiles: str) -> float:\n    return 0.1 + len(smiles) / 20\n"
+    )
+    (tmp_path / "few.smi").write_text("*c1ccc(*)cc1\n*C\n*O\n")
+    monkeypatch.chdir(tmp_path)
+    given = SMALL | {"reward": "counted:score", "blocks": "few.smi", "exponent": 2.0, "truncation": "cap"}
+    run = Run(tmp_path / "one", seed=1, device="cpu", quiet=True)
+    with recorded(run, "leakgfn.molecules", given):
+        jobs.molecules(run=run, steps=3, samples=4, picture=False, **given)
+    again = Run(tmp_path / "two", seed=1, device="cpu", quiet=True)
+    result = jobs.molecules(run=again, from_run=tmp_path / "one", samples=20, picture=False)
+    assert result["reward"] == "counted:score"
+    found = rows(again.file("molecules.csv"))
+    assert len(found) == 20
+    assert run.file("molecules.smi").read_text().count("\n") == 4  # capped molecules are molecules
+    for row in found:
+        assert float(row["score"]) == pytest.approx(0.1 + len(row["smiles"]) / 20, abs=1e-9)
+        assert float(row["log_reward"]) == pytest.approx(2 * math.log(float(row["score"])), abs=1e-6)
+    with pytest.raises(ValueError, match=r"--reward sa was given, but the run .* had counted:score"):
+        jobs.molecules(run=again, from_run=tmp_path / "one", samples=1, reward="sa")
+    with pytest.raises(ValueError, match=r"--max-blocks 5 was given, but the run .* had 4"):
+        jobs.molecules(run=again, from_run=tmp_path / "one", samples=1, max_blocks=5)
 
 
 def test_a_resumed_run_is_the_unbroken_one(tmp_path):

@@ -7,7 +7,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from icml_leakgfn import BracketEnv, FragmentEnv, HyperGridEnv, LeakGFN, LeakLoss, rows_from_edges
+from icml_leakgfn import (
+    BracketEnv,
+    FragmentEnv,
+    HyperGridEnv,
+    LeakGFN,
+    LeakLoss,
+    MoleculeMetrics,
+    exact_flow,
+    rows_from_edges,
+)
 from icml_leakgfn.claim_flows import constructed_flows
 from icml_leakgfn.losses import (
     FlowMatchingLoss,
@@ -15,6 +24,7 @@ from icml_leakgfn.losses import (
     subtrajectory_balance,
     trajectory_balance,
 )
+from icml_leakgfn.networks import Flows
 from icml_leakgfn.rewards import as_reward
 from icml_leakgfn.rollout import rollout, sample_masked
 from icml_leakgfn.transitions import flow_batch, flow_rows
@@ -43,15 +53,66 @@ def test_a_masked_action_is_never_drawn(dtype):
     """10^7 draws with random masks; logits up to the limits of the type, flows of 0 as good as masked."""
     generator = torch.Generator().manual_seed(0)
     for _ in range(5):
-        mask = torch.rand(200_000, 10, generator=generator) < 0.4
+        mask = torch.rand(200_000, 4, generator=generator) < 0.4
         mask[:, 3] |= ~mask.any(dim=1)
-        logits = (torch.randn(200_000, 10, generator=generator) * 30).to(dtype)
-        logits[:, 5] = -torch.inf
+        logits = (torch.randn(200_000, 4, generator=generator) * 30).to(dtype)
+        logits[:, 1] = -torch.inf
         allowed = mask & (logits > -torch.inf)
         mask[~allowed.any(dim=1), 3] = True
         for _ in range(10):
             action = sample_masked(logits, mask, generator)
             assert bool((mask & (logits > -torch.inf)).gather(1, action[:, None]).all())
+
+
+def test_other_types_of_numbers_are_refused():
+    generator, mask = torch.Generator().manual_seed(0), torch.ones(1, 2, dtype=torch.bool)
+    with pytest.raises(TypeError, match=r"logits are torch.int64 and the mask torch.bool"):
+        sample_masked(torch.zeros(1, 2, dtype=torch.int64), mask, generator)
+    with pytest.raises(TypeError, match=r"the mask torch.int64"):
+        sample_masked(torch.zeros(1, 2), mask.long(), generator)
+    edges, states = torch.zeros(1), torch.zeros(2)
+    done, ptr, out = torch.tensor([0, 2]), torch.tensor([0, 0, 1]), torch.zeros(2, 1)
+    with pytest.raises(TypeError, match=r"expected floating-point numbers, and integers for done"):
+        rows_from_edges(edges.long(), edges, ptr, out, out, states, done, states)
+    with pytest.raises(TypeError, match=r"done torch.float32"):
+        rows_from_edges(edges, edges, ptr, out, out, states, done.float(), states)
+
+
+def test_at_the_horizon_what_is_cut_off_does_not_stop():
+    """As in the exact flows: closed slots are asked for, and min_blocks, so that CUT there has no stop."""
+    env = FragmentEnv(["*c1ccc(*)cc1", "*N(*)*", "*C"], 3, 2, horizon=4)
+    flat = as_reward(lambda mol: 1.0)
+    batch = flow_batch(env, drawn(env, 200, walk=1.0), flat, log_cut=-math.inf)
+    shape = (len(batch.states), env.n_actions - 1)
+    zeros = torch.zeros(shape)
+    flows = Flows(zeros, zeros, torch.zeros(shape[0]), torch.zeros(shape[0]))
+    length = env.length(batch.states[: batch.rows])
+    cut = (length == 4) & (batch.done == 1)
+    assert cut.any()
+    assert batch.mask[cut, -1].all()
+    rows = flow_rows(env, batch, flows)
+    assert (rows.outflow_chem[cut] < -1e9).all()
+    assert (rows.outflow_chem[(length == 4) & (batch.done == 2)] == 0).all()
+    objects = exact_flow(env, flat).graph
+    ends = {key for key, fine in zip(env.key(objects.states), objects.objects(4), strict=True) if fine}
+    for key, out, size in zip(env.key(batch.states), rows.outflow_chem, length, strict=False):
+        if size == 4:
+            assert (key in ends) == bool(out > -1e9)
+
+
+def test_a_reach_mask_holds_for_the_chemical_flow_within_the_horizon():
+    env = BracketEnv(4, horizon=6)
+    both = drawn(env, 200, walk=0.5, reach=True)
+    batch = flow_batch(env, both, as_reward(bracket_reward), log_cut=-math.inf)
+    assert (both.done == 2).all()
+    zeros = torch.zeros(len(batch.states), 2)
+    flows = Flows(zeros, zeros, zeros[:, 0], zeros[:, 0])
+    rows = flow_rows(env, batch, flows, reach=True)
+    able = env.may_finish(batch.states, 6 - env.length(batch.states))[: batch.rows] & batch.mask[:, :-1]
+    out = able.sum(axis=1) + batch.mask[:, -1]
+    inner = able.any(axis=1)
+    np.testing.assert_allclose(rows.outflow_chem[inner].exp(), out[inner], rtol=1e-6)
+    assert np.isfinite(rows.inflow_chem.numpy()[~batch.root]).all()
 
 
 def test_draws_follow_the_flows():
@@ -226,6 +287,31 @@ def test_a_walk_goes_on_beyond_its_budget_and_others_do_not():
     assert longest[both.walks].max() == 10
     assert longest[~both.walks].max() == 4
     assert (both.done[longest < env.horizon] > 0).all()
+
+
+def test_what_is_capped_is_finished():
+    env = FragmentEnv(["*c1ccc(*)cc1", "*N(*)*", "*C"], 3, truncation="cap")
+    ended = drawn(env, 200)
+    assert (env.status(ended.ends, 3) == 1).any()
+    assert (ended.done == 2).all()
+    gfn = LeakGFN(env, lambda mol: 1.0, hidden=8, message_steps=1, replay=0.5, device="cpu").fit(5, 16)
+    assert all(row["cut"] == 0 for row in gfn.history_)
+    stored = np.concatenate([entry.ends for entry in gfn.buffer.entries])
+    assert (env.status(stored, 3) == 1).any()
+    figures = MoleculeMetrics().evaluate(gfn.sample(30, seed=0))
+    assert figures["cut"] == 0
+
+
+def test_a_graph_network_is_told_how_many_blocks_there_are():
+    env = FragmentEnv(["*c1ccc(*)cc1", "*N(*)*", "*C"], 4)
+    gfn = LeakGFN(env, lambda mol: 1.0, hidden=8, message_steps=1, device="cpu")
+    states = drawn(env, 20).states
+    features = env.features(states)
+    before = gfn.net(features, torch.zeros(len(states), dtype=torch.int64))
+    moved = {**features, "length": (features["length"] + 1) % 5}
+    after = gfn.net(moved, torch.zeros(len(states), dtype=torch.int64))
+    for one, other in zip(before[:3], after[:3], strict=True):
+        assert bool((one != other).reshape(len(states), -1).any(dim=1).all())
 
 
 def test_within_reach_nothing_is_cut_off():

@@ -14,6 +14,7 @@ from icml_leakgfn import (
     LeakGFN,
     MoleculeGenerator,
     MoleculeMetrics,
+    PreferenceReward,
     Reward,
     Shaping,
     SimilarityTo,
@@ -63,6 +64,18 @@ def test_a_failing_score_names_the_object_or_counts_as_the_least(batched):
     np.testing.assert_allclose(scores.log_reward, 2 * np.log([2, 0.5, 0.5, 6]))
     assert set(reward.failures) == {"(())", "()()"}
     assert "KeyError" in reward.failures["()()"]
+
+
+def test_a_failure_counts_as_the_least_only_where_a_shaping_says_what_that_is():
+    with pytest.raises(ValueError, match="on_error='floor' counts a failure as the least reward"):
+        Reward(Moody(), on_error="floor")
+    with pytest.raises(ValueError, match="on_error='floor' counts"):
+        PreferenceReward([len, len], on_error="floor")
+
+
+def test_what_was_cut_off_lowers_uniqueness():
+    found = ["CCO", "CCO", "CCN", "CC", "C"], [0.9, 0.9, 0.6, math.nan, math.nan]
+    assert MoleculeMetrics().evaluate(found)["uniqueness"] == 2 / 5
 
 
 def test_a_wrong_number_of_scores_is_told_with_both():

@@ -26,7 +26,8 @@ class PreferenceReward(Reward):
         options: of :class:`Reward`.
 
     Raises:
-        ValueError: fewer than two functions, another way to combine, or a concentration that is not positive.
+        ValueError: fewer than two functions, another way to combine, a concentration that is not positive, or
+            what :class:`Reward` refuses.
     """
 
     def __init__(

@@ -43,6 +43,9 @@ class Env(Protocol):
     def mask(self, states: Int[ndarray, "n width"]) -> Bool[ndarray, "n actions"]:
         """Legal actions in the untruncated space; the last column says whether the object may be finished."""
 
+    def apply(self, states: Int[ndarray, "n width"], actions: Int[ndarray, " n"]) -> Int[ndarray, "n width"]:
+        """The states after adding actions that are known to be legal."""
+
     def step(
         self,
         states: Int[ndarray, "n width"],
@@ -75,11 +78,14 @@ class Env(Protocol):
     ) -> Bool[ndarray, "n edges"]:
         """Whether a finished object may be reached after each adding action; never False where one can be."""
 
+    def min_steps_to_finish(self, states: Int[ndarray, "n width"]) -> Int[ndarray, " n"]:
+        """A lower bound of the actions that are missing for a finished object."""
+
     def key(self, states: Int[ndarray, "n width"]) -> list[bytes]:
         """A hashable name of each state."""
 
     def features(self, states: Int[ndarray, "n width"]) -> dict[str, Tensor]:
-        """What a network reads, on the CPU."""
+        """What a network reads, on the CPU: with ``net="mlp"`` a float matrix under "vector"."""
 
     def decode(self, states: Int[ndarray, "n width"]) -> list[Any]:
         """The objects, as the reward takes them."""
@@ -125,9 +131,12 @@ class World:
         """The states after the actions, and whether each is INTERIOR, CUT or FINISHED.
 
         Raises:
+            TypeError: actions that are no integers.
             ValueError: an action that is not legal, or beyond the horizon.
         """
         states, actions = np.asarray(states), np.asarray(actions)
+        if len(actions) and actions.dtype.kind not in "iu":
+            raise TypeError(f"actions are {actions.dtype}; expected integers, the numbers of actions")
         legal = self.mask(states)
         bad = (actions < 0) | (actions >= self.n_actions)
         bad |= ~legal[np.arange(len(states)), np.clip(actions, 0, self.n_actions - 1)]

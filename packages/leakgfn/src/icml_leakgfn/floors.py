@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
+from numpy import ndarray
 
+from icml_leakgfn.enumeration import enumerate_states
 from icml_leakgfn.environments import FINISHED
 from icml_leakgfn.rewards import Reward
 from icml_leakgfn.rollout import rollout
 
 _PROBE = 64  # trajectories from which the least reward is guessed
+_SEARCHED = 5000  # states that are enumerated where none of them ends in an object
 
 
 def finite_log(value: float | None, otherwise: float) -> float:
@@ -31,11 +35,17 @@ def finite_log(value: float | None, otherwise: float) -> float:
 def least_log_reward(env: Any, reward: Reward, budget: int, seed: int) -> float:
     """log R of the least object that is known: what the shaping says, or the least of a few random objects.
 
+    Where random trajectories end in none, states are enumerated as far as ``_SEARCHED``; a world that is
+    larger is taken as it is.
+
     Raises:
-        ValueError: none of the trajectories ends in a finished object.
+        ValueError: no finished object can be reached within the budget, with the shortest distance known.
     """
-    if reward.log_floor is not None:
-        return reward.log_floor
+    least = int(env.min_steps_to_finish(env.reset(1))[0])
+    if least > budget and env.truncation != "cap":
+        raise ValueError(
+            f"no finished object can be reached within {budget} actions; at least {least} are needed"
+        )
     generator = torch.Generator().manual_seed(seed)
     condition = reward.sample_conditions(_PROBE, generator)
     flat = torch.zeros(1, env.n_actions)
@@ -47,15 +57,38 @@ def least_log_reward(env: Any, reward: Reward, budget: int, seed: int) -> float:
         budget=budget,
         condition=condition,
         reach=True,
+        log_probs=False,
     )
     good = np.flatnonzero(probe.done == FINISHED)
-    if len(good) == 0:
-        raise ValueError(
-            f"none of {_PROBE} random trajectories of up to {budget} actions ends in a finished "
-            "object; at least "
-            f"{int(env.min_steps_to_finish(env.reset(1))[0])} actions are needed"
-        )
-    given = None if condition is None else condition[torch.from_numpy(good)]
-    found = reward.evaluate(env, probe.ends[good], given).log_reward
+    ends = probe.ends[good] if len(good) else _searched(env, budget)[:_PROBE]
+    if reward.log_floor is not None:
+        return reward.log_floor
+    if len(ends) == 0:
+        return 0.0
+    rows = good if len(good) else np.arange(len(ends))
+    given = None if condition is None else condition[torch.from_numpy(rows)]
+    found = reward.evaluate(env, ends, given).log_reward
     found = found[np.isfinite(found)]
     return float(found.min()) if len(found) else 0.0
+
+
+def _searched(env: Any, budget: int) -> Int[ndarray, "n width"]:
+    """Objects within a budget by enumeration; none where there are too many states to tell.
+
+    Raises:
+        ValueError: there is no object, with the length of the shortest that lies beyond.
+    """
+    try:
+        graph = enumerate_states(env, budget, max_states=_SEARCHED)
+    except RuntimeError:
+        return env.reset(0)
+    objects = graph.objects(budget)
+    if objects.any():
+        return graph.states[objects]
+    try:
+        whole = enumerate_states(env, max_states=_SEARCHED)
+        later = whole.length[whole.objects(whole.limit)]
+        nearest = f"the nearest has {int(later.min())}" if len(later) else "there is none at all"
+    except RuntimeError:
+        nearest = f"none of the {len(graph)} states is one"
+    raise ValueError(f"no finished object can be reached within {budget} actions; {nearest}")

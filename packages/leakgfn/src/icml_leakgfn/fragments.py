@@ -347,7 +347,7 @@ class FragmentEnv(World):
         return np.maximum(missing, self.open_slots(states))
 
     def features(self, states: Int[ndarray, "n width"]) -> dict[str, Tensor]:
-        """Kinds, parents and slots of all blocks, and the open slots, as integers; -1 beyond."""
+        """Kinds, parents and slots of all blocks, and the open slots, -1 beyond; and how many blocks."""
         trees = torch.from_numpy(self._trees(states).astype(np.int64))
         nodes, slots, _ = self.stems(states)
         return {

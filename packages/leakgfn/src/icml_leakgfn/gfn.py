@@ -24,7 +24,7 @@ from icml_leakgfn.collapse import RECENT, variety, warn_of_collapse
 from icml_leakgfn.environments import CUT, FINISHED, as_budget
 from icml_leakgfn.floors import finite_log, least_log_reward
 from icml_leakgfn.losses import FlowMatchingLoss, LeakLoss, LossParts
-from icml_leakgfn.networks import Flows, build_network
+from icml_leakgfn.networks import Flows, build_network, placement
 from icml_leakgfn.replay import ReplayBuffer
 from icml_leakgfn.rewards import as_reward
 from icml_leakgfn.rollout import Trajectories, rollout, within_reach
@@ -35,6 +35,7 @@ Loss: TypeAlias = Literal["leak", "fm", "tb", "db", "subtb"]
 LOSSES: tuple[Loss, ...] = ("leak", "fm", "tb", "db", "subtb")
 Callback: TypeAlias = Callable[[int, dict[str, float], "LeakGFN"], None]
 _EPS_BELOW = math.log(0.1)  # ε lies this far below the least reward that is known
+_VARIETY_EVERY = 10  # steps, where nothing depends on it
 _AT_ONCE = 1024  # trajectories drawn in one batch
 _LOG_Z_RATE = 100.0  # log Z of trajectory balance learns as much faster than the network
 
@@ -58,9 +59,11 @@ class LeakGFN:
         uniform: probability of a step by equal chances; the exploration of the baselines.
         walk: probability of a whole trajectory by the chemical flow, on beyond the budget to the
             environment's horizon, which makes F_chem the flow of the full space; by default 0.25 where the
-            horizon is longer than L_max.
+            horizon is longer than L_max. Its objects are scored beyond L_max too, since F_chem ends in them;
+            replay, the figures of training and ``stop_on_collapse`` leave such trajectories out.
         replay: share of a batch that is drawn from the best trajectories so far.
-        score_all: also evaluate the reward of visited objects that were not finished.
+        score_all: also evaluate the reward of visited objects that were not finished; of "leak" and "fm", for
+            the balances learn from the ends of trajectories alone.
         cut_reward: R of what is cut off, for the baselines; by default the least reward.
         anchor: see :class:`LeakLoss`.
         optimizer: any by name, see ``icml_core.optimizers``.
@@ -78,6 +81,7 @@ class LeakGFN:
         debug: verify in every step that parents hold the taken edges.
 
     Raises:
+        TypeError: a dtype that is no floating-point type.
         ValueError: another loss, a share outside 0 to 1, or budgets beyond the horizon.
     """
 
@@ -161,8 +165,7 @@ class LeakGFN:
             )
         if hasattr(self.net, "with_fraction"):
             self.net.with_fraction, self.net.with_state = leak, loss in BALANCES
-        self.device = torch.device(_device(device))
-        self.dtype = dtype
+        self.device, self.dtype = placement(device, dtype)
         self.net.to(self.device, dtype)
         self.log_z = nn.Parameter(torch.zeros((), device=self.device, dtype=dtype))
         own = {
@@ -208,8 +211,9 @@ class LeakGFN:
     def policy(
         self, states: ndarray, budget: ndarray, condition: Tensor | None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Log flows of all actions, stop last: of the valid flow and of the chemical one; equal states
-        once.
+        """Log flows of all actions, stop last: of the valid flow and of the chemical one; equal states once.
+
+        The mask, which :func:`rollout` hands to every policy, is not used: who draws masks the flows.
         """
         from icml_kernels import unique_rows
 
@@ -235,7 +239,7 @@ class LeakGFN:
             condition = torch.as_tensor(condition).expand(len(states), -1)
         logits, _ = self.policy(states, budget, condition)
         if self.reach_mask:
-            mask = within_reach(self.env, states, budget, mask, np.zeros(len(states), dtype=bool))
+            mask = within_reach(self.env, states, budget, mask)
         return torch.log_softmax(torch.where(mask, logits.double(), -torch.inf), dim=1).numpy()
 
     def fit(
@@ -343,6 +347,7 @@ class LeakGFN:
             uniform=self.uniform,
             walk=self.walk,
             reach=self.reach_mask,
+            log_probs=False,
         )
 
     def log_cut(self) -> float:
@@ -390,15 +395,20 @@ class LeakGFN:
 
     def _judge(self, trajectories: Trajectories, log_reward: Float[ndarray, " n"]) -> dict[str, float]:
         """What was drawn, and whether one object fills the batches."""
-        ended = trajectories.done == FINISHED
+        own = ~trajectories.walks  # a walk is drawn by the chemical flow, and may end beyond L_max
+        ended = own & (trajectories.done == FINISHED)
         if self.replay:
             self.buffer.add(trajectories, np.where(ended, log_reward, -math.inf))
         good = ended & np.isfinite(log_reward)
         names = [key.hex() for key in self.env.key(trajectories.ends[good])]
         self.recent_ = (self.recent_ + list(zip(names, log_reward[good].tolist(), strict=True)))[-RECENT:]
-        figures = {"cut": float((trajectories.done == CUT).mean())}
+        figures: dict[str, float] = {}
+        if own.any():
+            figures["cut"] = float((trajectories.done[own] == CUT).mean())
         if good.any():
             figures["mean_log_reward"] = float(log_reward[good].mean())
+        if self.stop_on_collapse is None and self.step % _VARIETY_EVERY:
+            return figures
         shares = variety(self.recent_)
         if shares and self.stop_on_collapse is not None and shares["unique"] < self.stop_on_collapse:
             self.collapsed_ = True
@@ -486,9 +496,3 @@ class LeakGFN:
         if held.get("budgets") is not None:
             held["budgets"] = tuple(held["budgets"])
         return cls(env, reward, **(held | options)).restore(path)
-
-
-def _device(device: str) -> str:
-    if device != "auto":
-        return device
-    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from icml_core import Run, resumable
+from icml_core.run import RECORD, read_record
 
 if TYPE_CHECKING:
     from icml_leakgfn.gfn import LeakGFN
@@ -83,25 +85,35 @@ def molecules(
         reach_mask: forbid what cannot be finished within max_blocks, instead of learning it.
         replay: share of a batch that is taken from the best molecules so far.
         collapse: end training where fewer of the last 100 molecules than this are different.
-        from_run: directory of an earlier run of this job, whose network is used as it is; nothing is trained.
+        from_run: directory of an earlier run of this job, whose network is used as it is, with its reward,
+            blocks and sizes; another one given beside it is refused. Nothing is trained.
         reference: molecules of MOSES to judge novelty by; 0 for none (needs the package molsets).
         picture: draw.
         checkpoint_every: steps between checkpoints.
     """
     from icml_leakgfn.molecules import MoleculeGenerator
 
-    shaping = _shaping(reward, minimum, norm, exponent)
+    world: dict[str, Any] = {
+        "reward": reward,
+        "blocks": blocks,
+        "max_blocks": max_blocks,
+        "min_blocks": min_blocks,
+        "truncation": truncation,
+        "stop": stop,
+        "minimum": minimum,
+        "norm": norm,
+        "exponent": exponent,
+    }
+    if from_run is not None:
+        world = _world_of(from_run, world)
+    score, *shaped = (world.pop(name) for name in ("reward", "minimum", "norm", "exponent"))
     generator = MoleculeGenerator(
-        reward,
-        blocks=blocks,
-        max_blocks=max_blocks,
-        min_blocks=min_blocks,
-        truncation=truncation,
-        stop=stop,
-        shaping=shaping,
+        score,
+        **world,
+        shaping=_shaping(score, *shaped),
         on_error=on_error,
         loss=loss,
-        budgets=None if shorter is None else (shorter, max_blocks),
+        budgets=None if shorter is None else (shorter, world["max_blocks"]),
         hidden=hidden,
         message_steps=message_steps,
         lr=lr,
@@ -128,6 +140,7 @@ def molecules(
     if picture:
         _draw(run, gfn, drawn)
     return {
+        "reward": score,
         "steps": gfn.step,
         "samples": len(drawn),
         "failures": len(gfn.reward.failures),
@@ -273,6 +286,30 @@ def _world(world: str, max_length: int) -> tuple[Any, Callable[[Any], Any]]:
     if world == "brackets":
         return BracketEnv(max_length, horizon=max_length + 4), bracket_reward
     return HyperGridEnv(max_length=max_length), HyperGridReward()
+
+
+def _world_of(directory: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """The reward, blocks and sizes of an earlier run, by what it recorded.
+
+    Raises:
+        FileNotFoundError: it has no record.
+        ValueError: something else was given now than it had.
+    """
+    record = read_record(directory)
+    if record is None or not isinstance(record.get("options"), dict):
+        raise FileNotFoundError(f"--from-run {directory}: there is no {RECORD} in it to say how it was run")
+    parameters = signature(molecules).parameters
+    found = {}
+    for name, value in given.items():
+        default = parameters[name].default
+        found[name] = record["options"].get(name, default)
+        if value not in (default, found[name]):
+            flag = "--" + name.replace("_", "-")
+            raise ValueError(
+                f"{flag} {value} was given, but the run {directory} had {found[name]}; leave "
+                "it out, or train anew"
+            )
+    return found
 
 
 def _earlier(directory: Path, gfn: LeakGFN) -> LeakGFN:

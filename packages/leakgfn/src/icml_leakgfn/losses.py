@@ -280,10 +280,18 @@ def rows_from_edges(
         may_stop: where stop is legal; by default where the state is not cut off.
 
     Raises:
+        TypeError: log flows that are no floating-point numbers, or ``done`` that holds no integers.
         ValueError: different numbers of states.
     """
     from icml_kernels import segment_logsumexp
 
+    flows = (log_chem_in, log_fraction_in, log_chem_out, log_fraction_out, log_stop, log_reward)
+    if not all(flow.is_floating_point() for flow in flows) or done.is_floating_point():
+        kinds = ", ".join(str(flow.dtype) for flow in flows)
+        raise TypeError(
+            f"log flows and rewards are {kinds}, done {done.dtype}; expected floating-point numbers, and "
+            "integers for done"
+        )
     n = len(log_stop)
     sizes = {len(done), len(log_reward), len(log_chem_out), len(log_fraction_out), len(ptr) - 1}
     if sizes != {n}:

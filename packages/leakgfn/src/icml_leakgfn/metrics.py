@@ -1,6 +1,7 @@
 """How good drawn objects are: success, diversity, uniqueness, novelty, their harmonic mean; exact TV and JSD.
 
-Uniqueness is counted before duplicates are taken away, so that a collapse shows.
+Uniqueness is counted before duplicates are taken away, so that a collapse shows, and among all that was
+drawn, so that a leak does.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class MoleculeMetrics:
         """Named figures.
 
         - ``success``: share of all drawn objects that reach the threshold;
-        - ``uniqueness``: share of different objects among all drawn;
+        - ``uniqueness``: different finished objects by all that were drawn, so that leaking and failing cost;
         - ``top_mean``, ``diversity``: mean score, and mean Tanimoto distance of pairs, of the best different
         ones;
         - ``harmonic_mean``: of top_mean, diversity and uniqueness;
@@ -83,7 +84,7 @@ class MoleculeMetrics:
         names = [name for name, _ in best]
         figures: dict[str, float | None] = {
             "success": float((scores[finished] >= self.success).sum() / len(smiles)),
-            "uniqueness": len(unique) / max(1, int(finished.sum())),
+            "uniqueness": len(unique) / len(smiles),
             "top_mean": float(np.mean([score for _, score in best])) if best else 0.0,
             "diversity": diversity(names),
             "cut": cut,

@@ -126,10 +126,19 @@ class BlockGraphEncoder(nn.Module):
         hidden: width; 256 in the paper, 128 for QED and SA.
         steps: of message passing.
         conditions: length of a condition that is appended to every node and site.
+        blocks: most blocks of a state. How many it has is told through ``features["length"]``: a mean over
+            nodes does not show it. 0: it is not told.
     """
 
     def __init__(
-        self, kinds: int, slots: int, *, hidden: int = 128, steps: int = 8, conditions: int = 0
+        self,
+        kinds: int,
+        slots: int,
+        *,
+        hidden: int = 128,
+        steps: int = 8,
+        conditions: int = 0,
+        blocks: int = 0,
     ) -> None:
         super().__init__()
         self.hidden, self.outputs, self.steps = hidden, hidden, steps
@@ -143,6 +152,7 @@ class BlockGraphEncoder(nn.Module):
         self.message = nn.Linear(hidden, hidden)
         self.update = nn.GRUCell(hidden, hidden)
         self.conditions = nn.Linear(conditions, hidden) if conditions else None
+        self.sizes = nn.Embedding(blocks + 1, hidden) if blocks else None
         self.out = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.LeakyReLU())
         with torch.no_grad():
             for table in (self.sends, self.receives):
@@ -179,6 +189,8 @@ class BlockGraphEncoder(nn.Module):
         alone = torch.arange(width, device=h.device) == 0
         weight = torch.where(there.any(dim=1, keepdim=True), weight, alone.to(h.dtype))
         state = (h * weight[:, :, None]).sum(dim=1) / weight.sum(dim=1, keepdim=True)
+        if self.sizes is not None:
+            state = state + self.sizes(features["length"])
         node, slot = features["stem_nodes"], features["stem_slots"]
         # The empty state has one site, on no node.
         there_is = (node >= 0) | ((node[:, :1] < 0) & (torch.arange(node.shape[1], device=node.device) == 0))
@@ -283,6 +295,19 @@ class DualHead(nn.Module):
         return out.reshape(n, -1)
 
 
+def placement(device: str, dtype: torch.dtype) -> tuple[torch.device, torch.dtype]:
+    """Where a network is put, "auto" for the best device there is, and in which precision.
+
+    Raises:
+        TypeError: a dtype that is no floating-point type.
+    """
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(f"dtype={dtype} is no floating-point type; try torch.float32 or torch.float64")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(device), dtype
+
+
 def build_network(
     env: Any,
     kind: str,
@@ -318,12 +343,20 @@ def build_network(
                     f"net='graph' needs molecules of blocks; {type(env).__name__} takes net='mlp'"
                 )
             encoder: nn.Module = BlockGraphEncoder(
-                len(library), library.widest, hidden=hidden, steps=steps, conditions=conditions
+                len(library),
+                library.widest,
+                hidden=hidden,
+                steps=steps,
+                conditions=conditions,
+                blocks=env.horizon,
             )
             return DualHead(encoder, env.n_arms, hidden=hidden, layers=layers, budgets=budgets)
         if kind != "mlp":
             raise ValueError(f"net={kind!r} is neither 'graph' nor 'mlp' nor a module")
         trees = None if library is None else (len(library), env.horizon, library.widest)
-        width = env.width if trees is None else FlatEncoder.tree_width(*trees)
+        if trees is None:
+            width = int(env.features(env.reset(1))["vector"].shape[1])
+        else:
+            width = FlatEncoder.tree_width(*trees)
         encoder = FlatEncoder(width, hidden=hidden, layers=layers, conditions=conditions, trees=trees)
         return DualHead(encoder, env.n_actions - 1, hidden=hidden, layers=layers, budgets=budgets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -40,14 +41,14 @@ class ReplayBuffer:
         """Keep trajectories that ended in an object; the same way to the same object is kept once."""
         for number in np.flatnonzero(np.isfinite(log_reward)):
             one = trajectories.select(np.array([number]))
-            name = _digest(one)
+            name = _way(one)
             if name in self._known:
                 continue
             if len(self) >= self.capacity:
                 worst = int(np.argmin(self.priorities))
                 if self.priorities[worst] >= log_reward[number]:
                     continue
-                self._known.discard(_digest(self.entries[worst]))
+                self._known.discard(_way(self.entries[worst]))
                 del self.entries[worst], self.priorities[worst]
             for array in vars(one).values():
                 if isinstance(array, np.ndarray):
@@ -67,7 +68,7 @@ class ReplayBuffer:
 
     def digests(self) -> list[str]:
         """A fingerprint of every entry."""
-        return [_digest(entry).hex() for entry in self.entries]
+        return [digest(entry) for entry in self.entries]
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds."""
@@ -91,13 +92,24 @@ class ReplayBuffer:
                 if isinstance(array, np.ndarray):
                     array.setflags(write=False)
             self.entries.append(entry)
-            self._known.add(_digest(entry))
+            self._known.add(_way(entry))
 
 
-def _digest(one: Trajectories) -> bytes:
-    digest = sha256()
-    for array in (one.states, one.action, one.done, one.budget):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    if one.condition is not None:
-        digest.update(one.condition.numpy().tobytes())
-    return digest.digest()
+def _hashed(arrays: Iterable[np.ndarray], condition: torch.Tensor | None) -> Any:
+    found = sha256()
+    for array in arrays:
+        found.update(np.ascontiguousarray(array).tobytes())
+    if condition is not None:
+        found.update(condition.numpy().tobytes())
+    return found
+
+
+def _way(one: Trajectories) -> bytes:
+    """What makes a trajectory another one; how likely it was when it was drawn does not."""
+    return _hashed((one.states, one.action, one.done, one.budget), one.condition).digest()
+
+
+def digest(one: Trajectories) -> str:
+    """A fingerprint of everything that trajectories hold."""
+    arrays = (value for value in vars(one).values() if isinstance(value, np.ndarray))
+    return _hashed(arrays, one.condition).hexdigest()

@@ -90,12 +90,12 @@ class Reward:
         log: the function gives log R, of any size.
         shaping: how a score becomes a reward; by default R is the score.
         on_error: what to do where the function raises or gives NaN: "raise", naming the object, or "floor":
-            the least reward, counted in ``failures``.
+            the least reward, which the shaping says, counted in ``failures``.
         constraint: takes an object and says whether it counts; where not, its reward is 0.
 
     Raises:
         TypeError: the function cannot be called.
-        ValueError: another choice than those named, or both log and shaping.
+        ValueError: another choice than those named, both log and shaping, or "floor" without a shaping.
     """
 
     dim = 0
@@ -119,6 +119,11 @@ class Reward:
             raise ValueError(f"on_error={on_error!r} is neither 'raise' nor 'floor'")
         if log and shaping is not None:
             raise ValueError("log=True takes the function's value as log R; it cannot be shaped again")
+        if on_error == "floor" and shaping is None:
+            raise ValueError(
+                "on_error='floor' counts a failure as the least reward, which a shaping says: give "
+                "shaping=Shaping(minimum, norm, exponent)"
+            )
         self.function, self.takes, self.log = function, takes, log
         self.vectorised = getattr(function, "vectorised", False) if vectorised is None else vectorised
         self.shaping, self.on_error, self.constraint = shaping, on_error, constraint

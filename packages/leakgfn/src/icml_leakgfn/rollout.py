@@ -34,15 +34,20 @@ def sample_masked(
         generator: of the noise.
 
     Raises:
+        TypeError: logits that are no floating-point numbers, or a mask that is not Boolean.
         ValueError: a row without a legal action, or with NaN or +inf among the legal ones; with its number.
     """
+    if not logits.is_floating_point() or mask.dtype != torch.bool:
+        raise TypeError(
+            f"logits are {logits.dtype} and the mask {mask.dtype}; expected floating-point numbers and bool"
+        )
     wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     allowed = mask & (wide > -torch.inf)
     broken = mask & (torch.isnan(wide) | (wide == torch.inf))
-    if bool(broken.any()):
-        row, action = (int(v) for v in torch.nonzero(broken)[0])
-        raise ValueError(f"the log flow of row {row}, action {action} is {float(wide[row, action])}")
-    if not bool(allowed.any(dim=1).all()):
+    if bool((broken.any(dim=1) | ~allowed.any(dim=1)).any()):  # one look, one wait for the device
+        if bool(broken.any()):
+            row, action = (int(v) for v in torch.nonzero(broken)[0])
+            raise ValueError(f"the log flow of row {row}, action {action} is {float(wide[row, action])}")
         row = int(torch.nonzero(~allowed.any(dim=1))[0])
         raise ValueError(f"row {row} has no action that is legal and has a flow")
     waits = torch.empty_like(wide).exponential_(generator=generator)
@@ -61,8 +66,8 @@ class Trajectories:
         step: its place there.
         action: taken from it; the last action, stop, where it was chosen, and -1 where the trajectory was
             ended.
-        log_prob: log P_F of the action; 0 where the trajectory was ended.
-        done: of the trajectory, [trajectories]: CUT or FINISHED.
+        log_prob: log P_F of the action; 0 where the trajectory was ended, and where it was not asked for.
+        done: of the trajectory, [trajectories]: CUT or FINISHED; with truncation "cap" always FINISHED.
         last: the record at which each trajectory ends.
         budget: of each trajectory.
         walks: whether a trajectory was allowed to walk on beyond its budget, by the chemical flow.
@@ -141,6 +146,7 @@ def rollout(
     walk: float = 0.0,
     temperature: float = 1.0,
     reach: bool = False,
+    log_probs: bool = True,
 ) -> Trajectories:
     """Draw trajectories.
 
@@ -156,7 +162,9 @@ def rollout(
         walk: probability that a whole trajectory goes by the chemical flow, and beyond its budget up to the
             horizon.
         temperature: log flows are divided by it.
-        reach: forbid actions after which nothing finished can be reached within the budget.
+        reach: forbid actions after which nothing finished can be reached within the budget, or within the
+            horizon for those that walk on.
+        log_probs: also compute log P_F of the actions, which training does not need.
 
     Raises:
         ValueError: a budget outside the environment's horizon, a temperature that is not positive, or an
@@ -194,7 +202,7 @@ def rollout(
             looks = torch.rand(len(alive), generator=generator) < uniform
             logits = torch.where(looks[:, None], torch.zeros_like(logits), logits)
         if reach:
-            mask = within_reach(env, states, limit[alive], mask, walks[alive])
+            mask = within_reach(env, states, bound[alive], mask)
         if temperature != 1.0:
             logits = logits / temperature
         try:
@@ -202,19 +210,23 @@ def rollout(
         except ValueError as error:
             raise ValueError(f"{error}; the states begin with {env.label(states[:3])}") from None
         # Where all valid flows underflow to nothing the step is not lost: the floor of λ keeps them finite.
-        probs = torch.log_softmax(torch.where(mask, logits, -torch.inf), dim=1)
-        taken = probs.gather(1, action[:, None])[:, 0].double().numpy()
+        taken = np.zeros(len(alive))
+        if log_probs:
+            probs = torch.log_softmax(torch.where(mask, logits, -torch.inf), dim=1)
+            taken = probs.gather(1, action[:, None])[:, 0].double().numpy()
         act = action.numpy()
         kept.append((states, alive, np.full(len(alive), step), act, taken))
         stops = act == env.n_actions - 1
         done[alive[stops]] = FINISHED
         states, alive = env.apply(states[~stops], act[~stops]), alive[~stops]
+    if env.truncation == "cap":
+        done[:] = FINISHED  # what is capped is an object like any other
     return _gathered(env, kept, done, limit, walks, condition)
 
 
-def within_reach(env: Any, states: ndarray, limit: ndarray, mask: Tensor, walks: ndarray) -> Tensor:
-    """Legal actions that can still end in an object; all legal ones where none can."""
-    able = env.may_finish(states, limit - env.length(states)) | walks[:, None]
+def within_reach(env: Any, states: ndarray, limit: ndarray, mask: Tensor) -> Tensor:
+    """Legal actions that can still end in an object within the limit; all legal ones where none can."""
+    able = env.may_finish(states, limit - env.length(states))
     narrowed = mask.clone()
     narrowed[:, :-1] &= torch.from_numpy(able)
     return torch.where(narrowed.any(dim=1, keepdim=True), narrowed, mask)

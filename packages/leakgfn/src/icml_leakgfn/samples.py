@@ -29,7 +29,7 @@ class Samples:
         log_reward: log R, shaped; -inf where an object is worth nothing.
         log_prob: log-probability of the way by which it was made: of the object itself where there is one way
             only, else a lower bound.
-        done: FINISHED, or CUT.
+        done: FINISHED, or CUT; with truncation "cap" always FINISHED.
         failures: what the user's function said of objects on which it failed, by SMILES.
     """
 

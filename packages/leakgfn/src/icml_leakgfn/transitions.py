@@ -204,19 +204,20 @@ def flow_rows(
         env: the environment.
         batch: of :func:`flow_batch`.
         flows: at ``batch.states``.
-        reach: λ is 0 where nothing finished can be reached within the budget.
+        reach: λ is 0 where nothing finished can be reached within the budget, and F_chem where none can be
+            within the horizon.
         closed_end: at the horizon the chemical flow ends; False: it goes on along edges that nobody walks.
         fraction: False: λ is 1 (plain flow matching).
     """
     from icml_kernels import segment_logsumexp
 
     device = flows.stop.device
-    valid = flows.chem + flows.log_fraction if fraction else flows.chem
-    able = None
+    chem = flows.chem
+    if reach:  # such edges are never taken, not even by a walk: nothing would teach their flow
+        chem = _reaching(env, batch.states, env.horizon, chem)
+    valid = chem + flows.log_fraction if fraction else chem
     if reach:
-        left = batch.budget - env.length(batch.states)
-        able = torch.from_numpy(env.may_finish(batch.states, left)).to(device)
-        valid = torch.where(able, valid, -torch.inf)
+        valid = _reaching(env, batch.states, batch.budget, valid)
     parent, action = (torch.from_numpy(a.astype(np.int64)).to(device) for a in (batch.parent, batch.action))
     ptr = torch.from_numpy(batch.ptr).to(device)
     n = batch.rows
@@ -233,12 +234,16 @@ def flow_rows(
         valid_edges = edges & ~over[:, None]
     if env.truncation == "cap":
         may_stop = may_stop | (torch.from_numpy(batch.done == CUT).to(device))
+    chem_stop = may_stop
+    if closed_end and env.truncation == "leak":
+        # What the horizon itself cuts off is no object of the full space either, as in the exact flows.
+        chem_stop = may_stop & ~(at_end & torch.from_numpy(batch.done == CUT).to(device))
     stop = flows.stop[:n]
     return FlowRows(
         segment_logsumexp(valid[parent, action], ptr),
-        segment_logsumexp(flows.chem[parent, action], ptr),
+        segment_logsumexp(chem[parent, action], ptr),
         _outflow(valid[:n], valid_edges, stop, may_stop & ~no_stop),
-        _outflow(flows.chem[:n], chem_edges if fraction else valid_edges, stop, may_stop),
+        _outflow(chem[:n], chem_edges if fraction else valid_edges, stop, chem_stop),
         stop,
         torch.from_numpy(batch.done).to(device),
         torch.from_numpy(batch.log_end).to(stop),
@@ -248,6 +253,14 @@ def flow_rows(
         torch.from_numpy(batch.root).to(device),
         torch.from_numpy(batch.beyond).to(device),
     )
+
+
+def _reaching(
+    env: Any, states: ndarray, limit: Int[ndarray, " m"] | int, log_flow: Float[Tensor, "m edges"]
+) -> Float[Tensor, "m edges"]:
+    """Log flows of edges, -inf where nothing finished can be reached within a limit."""
+    able = torch.from_numpy(env.may_finish(states, limit - env.length(states))).to(log_flow.device)
+    return torch.where(able, log_flow, -torch.inf)
 
 
 def _outflow(

@@ -113,7 +113,7 @@ class HyperGridEnv(World):
         seed: of the forbidden cells.
 
     Raises:
-        ValueError: sizes below 2, a share outside 0 to 1, or forbidden cells alone within reach.
+        ValueError: sizes below 2, a share outside 0 to 1, or forbidden cells alone within max_length.
     """
 
     def __init__(
@@ -133,6 +133,10 @@ class HyperGridEnv(World):
         self._set_lengths(max(1, longest // 2) if max_length is None else max_length, longest, "leak")
         self.height, self.ndim, self.seed = height, ndim, seed
         self.forbidden = np.random.default_rng(seed).random((height,) * ndim) < forbidden
+        away = np.indices(self.forbidden.shape).sum(axis=0)[~self.forbidden]
+        if away.min(initial=longest + 1) > self.max_length:
+            nearest = f"the nearest other is {int(away.min())} steps away" if len(away) else "so are all"
+            raise ValueError(f"all cells within max_length={self.max_length} are forbidden; {nearest}")
         self.n_actions = ndim + 1
         self.start = np.zeros(ndim, dtype=np.int16)
 
