@@ -84,6 +84,10 @@ def test_bad_arguments_are_named():
     logp, weights, index = SMALL
     with pytest.raises(ValueError, match="index holds 4, but rows_logp has the rows 0 to 3"):
         buffer_mix(logp, weights, torch.full_like(index, 4))
+    signs = torch.ones_like(weights)
+    signs[0, 0] = -1
+    with pytest.raises(ValueError, match="weights must not be negative"):
+        buffer_mix(logp, weights.abs() * signs, index)
     with pytest.raises(TypeError, match="weights torch.float32"):
         buffer_mix(logp, weights.float(), index)
     with pytest.raises(TypeError, match="index has dtype torch.float64"):

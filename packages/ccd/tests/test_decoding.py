@@ -142,6 +142,37 @@ def test_a_budget_larger_than_what_is_masked_is_cut():
     assert decode(Scripted([1.0] * 3, [1, 2, 3]), EMPTY, 3, rule="ccd", budget=50).n_forward == 1
 
 
+def test_the_buffer_is_wider_than_the_tokens_of_a_step():
+    model = Scripted(list(range(1, 17)), [1, 2, 3, 4] * 4)
+    widths = {
+        decode(model, EMPTY, 16, rule="ccd", **asked).trace.settings["V"]
+        for asked in ({"budget": 6}, {"steps": 3})
+    }
+    assert widths == {12}
+    assert decode(model, EMPTY, 16, rule="ccd_ds").trace.settings["V"] == 4
+    with pytest.warns(UserWarning, match="V=2 positions are kept and 2 unmasked a step"):
+        narrow = decode(model, EMPTY, 16, rule="ccd", V=2, budget=2)
+    assert "context" not in narrow.trace.reasons()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        decode(model, EMPTY, 16, rule="ccd", V=3, budget=2)
+        decode(model, EMPTY, 16, rule="ccd_ds", V=1)
+
+
+def test_infilling_takes_blocks_of_which_the_last_may_be_shorter():
+    puzzles = grids(5, seed=2)
+    out = decode(denoiser(), puzzles, rule="confidence", budget=1, block_length=6, infill=True)
+    assert valid_sudoku(out.sequences).all()
+    assert torch.equal(out.sequences[puzzles != 4], puzzles[puzzles != 4])
+    blocks = torch.arange(16) // 6
+    for row in range(5):
+        step = out.trace.step[row]
+        wanted = puzzles[row] == 4
+        for block in (1, 2):
+            later, earlier = step[wanted & (blocks == block)], step[wanted & (blocks < block)]
+            assert len(later) == 0 or later.min() > earlier.max()
+
+
 def test_finished_rows_do_not_change_and_take_no_part():
     puzzles = grids(3)
     puzzles[1] = sudoku_grids()[7]
@@ -283,7 +314,7 @@ def test_stopping_at_the_end_token_gives_the_same_text_with_fewer_forwards(rule)
         whole = decode(WithEnd(), EMPTY, 12, **options)
         stopped = decode(WithEnd(), EMPTY, 12, stop_at_eos=True, **options)
     assert torch.equal(whole.sequences, stopped.sequences)
-    assert stopped.n_forward < whole.n_forward or rule in ("threshold", "klass", "ccd_released")
+    assert stopped.n_forward < whole.n_forward
     assert stopped.report["tokens_behind_the_end"] + stopped.report["tokens"] == 12
     assert stopped.trace.reasons()[-1] == "behind the end"
 
@@ -400,6 +431,13 @@ def test_the_user_rule_object_stays_as_it_was_and_a_lazy_one_is_refused():
         decode(model, EMPTY, 4, rule=Lazy())
 
 
+BLOCKS = {
+    "steps": 2,
+    "block_length": 2,
+    "infill": True,
+    "gen_length": None,
+    "input_ids": torch.tensor([[9, 9, 9]]),
+}
 BAD = [
     ({"mask_id": None}, "no mask token id"),
     ({"gen_length": None}, "gen_length=None; say how many"),
@@ -410,6 +448,7 @@ BAD = [
     ({"steps": 2, "rule": "threshold"}, "the rule 'threshold' decides by itself"),
     ({"steps": 2, "budget": 2}, "say the same thing"),
     ({"budget": 0}, "budget=0 tokens a step"),
+    (BLOCKS, "cannot be shared out over blocks of 2"),
     ({"d": 0}, "d=0 and V=4 must be at least 1"),
     ({"V": 0}, "d=3 and V=0 must be at least 1"),
     ({"rule": "ccd_ds", "eps": -0.1}, "eps=-0.1"),
@@ -446,15 +485,17 @@ def test_ids_of_another_kind_are_refused():
         decode(Scripted([1.0], [1]), torch.zeros(1, 2), 1, rule="ccd")
 
 
-def test_nan_logits_are_refused_with_their_step():
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_logits_that_are_not_finite_are_refused_with_their_step(value):
     class Breaks(Scripted):
         def __call__(self, ids):
             found = super().__call__(ids).clone()
             if self.calls == 3:
-                found[0, 1] = torch.nan
+                # A whole row of -inf, and a single NaN or +inf.
+                found[0, 1, : 6 if value < 0 else 1] = value
             return found
 
-    with pytest.raises(FloatingPointError, match="at a masked position in step 2"):
+    with pytest.raises(FloatingPointError, match=r"not finite \(NaN, .*at a masked position in step 2"):
         decode(Breaks([4.0, 1.0, 3.0, 2.0], [1, 2, 3, 4]), EMPTY, 4, rule="ccd")
 
 

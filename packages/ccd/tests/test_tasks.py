@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from icml_ccd import Addition, Bench, ExactDenoiser, Sudoku, Trips
-from icml_ccd.bench import common_range, curve_area, frontier, run_config, standard_configs
+from icml_ccd.bench import common_range, curve_area, dynamic_settings, frontier, run_config, standard_configs
 from icml_ccd.prompt_files import load_checker, read_prompts
 from icml_ccd.small_languages import sudoku_grids
 from icml_ccd.tasks import masked_out
@@ -78,7 +78,21 @@ def test_rows_of_tokens_are_read_back():
         assert is_solution(trip, plan)
         assert set(trip.stays) <= set(CITIES)
         assert len(trip.flights) == 6
-    assert task.read([*whole[0].tolist()[:-1], 0])[1] is None
+    assert task.read([*whole[0].tolist()[:-1], task.mask_id - 1])[1] is None
+
+
+def test_renamed_trips_are_the_same_trips():
+    task = Trips()
+    whole, answer = task.sample(30, seed=4)
+    renamed = task.renamed(whole, torch.Generator().manual_seed(0))
+    assert task.check(torch.where(answer, task.mask_id, renamed), renamed).all()
+    for before, after in zip(whole.tolist(), renamed.tolist(), strict=True):
+        (old, plan), (new, other) = task.read(before), task.read(after)
+        name = {a[0]: b[0] for a, b in zip(plan, other, strict=True)}
+        assert {name[city]: days for city, days in old.stays.items()} == new.stays
+        assert {name[city]: day for city, day in old.events.items()} == new.events
+        assert {frozenset(name[c] for c in pair) for pair in old.flights} == new.flights
+    assert (whole != renamed).any(1).float().mean() > 0.5
 
 
 def test_area_is_the_mean_over_the_logarithm():
@@ -123,6 +137,11 @@ def test_every_rule_stands_in_the_bench():
         *("ccd", "ccd_ds", "ccd_released", "ccd_plus"),
     }
     assert {config["rule"] for config in standard_configs(quick=True).values()} == rules
+    for configs in (standard_configs(), standard_configs(quick=True)):
+        assert any(config.get("block_length") for config in configs.values()), "LLaDA's loop is missing"
+    ways = dynamic_settings("ccd_ds", (0.3, 0.6))
+    assert len({str(way) for way in ways}) == len(ways) == 8
+    assert {way["rule_options"]["least"] for way in ways} == {2, None}
 
 
 def test_windows_of_the_library_s_prose():

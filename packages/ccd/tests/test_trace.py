@@ -34,6 +34,7 @@ def test_settings_hold_everything_in_force(out):
         "d": 3,
         "V": 4,
         "warmup": 3,
+        "least": 2,
         "budget": 2,
         "infill": True,
     }.items() <= settings.items()

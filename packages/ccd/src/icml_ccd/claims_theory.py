@@ -27,7 +27,6 @@ def identity(run: Run, seed: int) -> dict[str, Any]:
         logp = torch.log_softmax(logits, 1)
         mixture = buffer_mix(logp, torch.ones(1, d, dtype=torch.float64), torch.arange(d)[None])
         mean_entropy = -(logp.exp() * logp).sum(1).mean()
-        averaged = logp.logsumexp(0)
         if run.ablation == "geometric-mean":
             averaged = torch.log_softmax(logp.mean(0), 0)
             entropy = -(averaged.exp() * averaged).sum()
@@ -40,12 +39,14 @@ def identity(run: Run, seed: int) -> dict[str, Any]:
 def mutual_information(run: Run, seed: int) -> dict[str, float]:
     """Correlation of the buffer's JSD with the enumerated I(x_i; c | s) along decodings of exact sudoku.
 
-    The contexts in the buffer differ by the tokens that were accepted since the oldest of them. Given that
-    one, I = H(x_i | oldest) - E H(x_i | oldest and those tokens), over the tokens' exact joint distribution.
+    Positions that stand in all d contexts are compared. These contexts differ by the tokens that were
+    accepted since the oldest of them. Given that one, I = H(x_i | oldest) - E H(x_i | oldest and those
+    tokens), over the tokens' exact joint distribution.
     """
     import numpy as np
     import torch
 
+    from icml_ccd.coherent_rules import CCD
     from icml_ccd.decoding import decode
     from icml_ccd.exact_denoiser import ExactDenoiser
     from icml_ccd.small_languages import sudoku_grids
@@ -53,14 +54,15 @@ def mutual_information(run: Run, seed: int) -> dict[str, float]:
 
     denoiser = ExactDenoiser(sudoku_grids(), vocab=4)
     given, _ = masked_out(Sudoku(), PUZZLES[run.scale], seed=seed)
+    depth = 3
     contexts: list[Any] = []
     pairs: list[tuple[float, float]] = []
     current = given.clone()
 
     def watch(step: int, state: Any, selection: Any) -> None:
         contexts.append(current.clone())
-        if selection.jsd is not None and len(contexts) >= 3:
-            oldest = contexts[-3]
+        if selection.jsd is not None and len(contexts) >= depth:
+            oldest = contexts[-depth]
             for row, place in torch.isfinite(selection.jsd).nonzero().tolist():
                 changed = (oldest[row] != current[row]).nonzero()[:, 0].tolist()
                 if changed:
@@ -68,7 +70,8 @@ def mutual_information(run: Run, seed: int) -> dict[str, float]:
                     pairs.append((float(selection.jsd[row, place]), exact))
         current.copy_(torch.where(selection.accept, selection.tokens, current))
 
-    decode(denoiser, given, rule="ccd", budget=1, infill=True, callback=watch, shift_logits=False)
+    rule = CCD(depth, least=None)
+    decode(denoiser, given, rule=rule, budget=1, infill=True, callback=watch, shift_logits=False)
     estimated, exact = np.array(pairs).T
     return {
         "correlation": float(np.corrcoef(estimated, exact)[0, 1]),

@@ -30,31 +30,37 @@ from icml_ccd.step_state import (
 
 
 class CCD:
-    """Unmask the ``budget`` positions with the smallest H(p̄) of those that were sure in all recent contexts.
+    """Unmask the ``budget`` positions with the smallest H(p̄) of those that were sure in several contexts.
 
-    A position is averaged where it stood among the V surest in all of the last min(d, t) steps; where fewer
-    positions do than the budget asks for, the best local ones (negative entropy) fill up.
+    A position is averaged where it stands among the V surest now and stood there in ``least`` of the last d
+    steps, this one included; over the steps in which it did. Where fewer positions do than the budget asks
+    for, the best local ones (negative entropy) fill up.
 
     Args:
         d: contexts that are averaged; the paper takes 3 for Dream and 2 for LLaDA.
         V: positions kept of each; the paper takes 4.
         warmup: steps that follow the local rule; d by default.
+        least: in how many of the stored steps a position must stand, or in all while there are fewer; None
+            asks for all of the last min(d, t), the formula to the letter.
 
     Raises:
-        ValueError: d or V below 1, or a negative warm-up.
+        ValueError: d, V or least below 1, or a negative warm-up.
     """
 
     name, dynamic = "ccd", False
 
-    def __init__(self, d: int = 3, V: int = 4, warmup: int | None = None) -> None:
+    def __init__(self, d: int = 3, V: int = 4, warmup: int | None = None, least: int | None = 2) -> None:
         self.buffer = ContextBuffer(d, V)
-        self.warmup = d if warmup is None else warmup
+        self.warmup, self.least = d if warmup is None else warmup, least
         if self.warmup < 0:
             raise ValueError(f"warmup={warmup} is negative")
+        if least is not None and least < 1:
+            raise ValueError(f"least={least} contexts; at least 1 is needed, None asks for all")
 
     def settings(self) -> dict[str, Any]:
-        """Depth, width and warm-up."""
-        return {"d": self.buffer.depth, "V": self.buffer.width, "warmup": self.warmup}
+        """Depth, width, warm-up and least number of contexts."""
+        size = {"d": self.buffer.depth, "V": self.buffer.width}
+        return {**size, "warmup": self.warmup, "least": self.least}
 
     def reset(self) -> None:
         """Drop the buffer."""
@@ -71,7 +77,9 @@ class CCD:
         if self.buffer.steps <= self.warmup:
             accept, tied = take_best(state, order, *local)
             return Selection(accept, state.argmax, state.neg_entropy, WARM_UP, tied)
-        average = Average(state, self.buffer, self.buffer.candidates())
+        held = self.buffer.filled
+        least = held if self.least is None else min(self.least, held)
+        average = Average(state, self.buffer, self.buffer.candidates(), least=least)
         keys = (average.inside, average.score(state.neg_entropy), average.confidence(state.maxprob))
         best, tied = take_best(state, best_first(*keys), *keys)
         if eps is None:
@@ -89,7 +97,7 @@ class CCDDS(CCD):
     """CCD with a dynamic budget: unmask every averaged position with H(p̄) <= eps; if none, the best one.
 
     Args:
-        d, V, warmup: as for ``CCD``.
+        d, V, warmup, least: as for ``CCD``.
         eps: bound of H(p̄), nats.
 
     Raises:
@@ -98,8 +106,15 @@ class CCDDS(CCD):
 
     name, dynamic = "ccd_ds", True
 
-    def __init__(self, d: int = 3, V: int = 4, eps: float = 0.3, warmup: int | None = None) -> None:
-        super().__init__(d, V, warmup)
+    def __init__(
+        self,
+        d: int = 3,
+        V: int = 4,
+        eps: float = 0.3,
+        warmup: int | None = None,
+        least: int | None = 2,
+    ) -> None:
+        super().__init__(d, V, warmup, least)
         if not eps >= 0:
             raise ValueError(f"eps={eps} is a bound of an entropy in nats and is not negative")
         self.eps = eps
@@ -121,7 +136,7 @@ class Average:
         buffer: with the step pushed.
         candidates: of the buffer.
         weights: of the ages of each candidate; equal by default.
-        least: in how many stored steps a candidate must stand; in all by default.
+        least: in how many stored steps a candidate must stand; it is averaged over those.
     """
 
     def __init__(
@@ -130,10 +145,10 @@ class Average:
         buffer: ContextBuffer,
         candidates: Candidates,
         weights: Float[Tensor, "B V ages"] | None = None,
-        least: int | None = None,
+        *,
+        least: int,
     ) -> None:
-        ages = candidates.member.shape[2]
-        enough = (candidates.seen >= (ages if least is None else least)) & (candidates.position >= 0)
+        enough = (candidates.seen >= least) & (candidates.position >= 0)
         # Groups without enough members keep the newest alone, so that every number is finite.
         newest = torch.zeros_like(candidates.member[:1, :1], dtype=torch.bool)
         newest[..., 0] = True

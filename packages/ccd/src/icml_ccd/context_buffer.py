@@ -69,7 +69,7 @@ class ContextBuffer:
         return 0 if self.logp is None else self.logp.numel() * self.logp.element_size()
 
     def push(self, state: StepState, order: Int64[Tensor, "B N"]) -> None:
-        """Keep the first V candidates of an order; the oldest step goes."""
+        """Keep the first V candidates of an order; the oldest step goes, and what is a candidate no more."""
         width = min(self.width, order.shape[1])
         chosen = order[:, :width]
         rows = order.shape[0]
@@ -78,11 +78,13 @@ class ContextBuffer:
             self.logp = torch.empty(shape, dtype=state.lse.dtype, device=state.lse.device)
             self.positions = torch.full(shape[:3], -1, device=state.lse.device)
             self.steps = 0
+        b = torch.arange(rows, device=chosen.device)[:, None].expand_as(chosen)
+        # Nothing stored outlives the moment at which its position was decided.
+        self.positions.masked_fill_(~state.masked[b, self.positions.clamp(min=0)], -1)
         self._slot = (self._slot + 1) % self.depth
         self.steps += 1
         there = state.masked.gather(1, chosen)
         self.positions[self._slot] = torch.where(there, chosen, -1)
-        b = torch.arange(rows, device=chosen.device)[:, None].expand_as(chosen)
         state.logp(b.reshape(-1), chosen.reshape(-1), out=self.logp[self._slot].flatten(0, 1))
 
     def candidates(self) -> Candidates:

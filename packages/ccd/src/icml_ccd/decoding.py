@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ def decode(
     rule: str | Rule = "ccd_ds",
     *,
     d: int = 3,
-    V: int = 4,
+    V: int | None = None,
     eps: float = 0.3,
     budget: int | None = None,
     rule_options: Mapping[str, Any] | None = None,
@@ -70,10 +71,13 @@ def decode(
         steps: forward passes over which a rule with a fixed budget spreads the tokens; N by default.
         rule: a name of ``RULES`` or an object with ``select``. ``"ccd_plus"`` has a dynamic budget unless
             ``steps`` or ``budget`` is given.
-        d, V, eps: contexts, positions of each and bound in nats, for the rules of CCD.
+        d, V, eps: contexts, positions of each and bound in nats, for the rules of CCD. V is twice the tokens
+            of a step by default, and at least 4: a buffer no wider than a step's tokens averages nothing, as
+            all that it holds is unmasked at once.
         budget: tokens a step instead of ``steps``; for dynamic rules, how many at least where none passes.
         rule_options: further options of the rule, such as ``{"threshold": 0.8}``.
-        block_length: decode block after block (semi-autoregressive), a divisor of N.
+        block_length: decode block after block (semi-autoregressive), a divisor of N. With ``infill`` blocks
+            are stretches of the whole sequence, the last of which may be shorter.
         infill: fill the masks in ``input_ids``, wherever they stand, and change nothing else.
         mask_id: the mask token; the model's own where it says one.
         eos_id: end token or tokens.
@@ -146,7 +150,7 @@ def prepare(
     rule: str | Rule,
     *,
     d: int,
-    V: int,
+    V: int | None,
     eps: float,
     budget: int | None,
     rule_options: Mapping[str, Any] | None,
@@ -174,8 +178,8 @@ def prepare(
         raise ValueError("there is no mask token id: neither mask_id was given nor does the model say one")
     check_temperature(temperature, top_p)
     region = response_region(input_ids, mask_id, gen_length, infill, attention_mask)
-    chosen = _rule(rule, d, V, eps, steps, budget, rule_options)
     longest = int(region.undecided.sum(1).max()) if region.undecided.numel() else 0
+    chosen = _rule(rule, d, V, eps, steps, budget, rule_options, longest)
     schedule = make_schedule(
         region.undecided.shape[1],
         longest,
@@ -248,22 +252,32 @@ def prepare(
 def _rule(
     rule: str | Rule,
     d: int,
-    V: int,
+    V: int | None,
     eps: float,
     steps: int | None,
     budget: int | None,
     options: Mapping[str, Any] | None,
+    longest: int,
 ) -> Rule:
     if not isinstance(rule, str):
         if options:
             raise ValueError(f"rule_options={dict(options)} belong to a rule given by its name")
         # A rule remembers a decoding; the given one stays as it is.
         return copy.deepcopy(rule)
-    given = {"d": d, "V": V, "eps": eps}
+    at_once = budget or math.ceil(longest / max(1, steps or longest))
+    given = {"d": d, "V": max(4, 2 * at_once) if V is None else V, "eps": eps}
     own = {name: given[name] for name in OWN.get(rule, ())}
     if rule == "ccd_plus" and steps is None and budget is None:
         own["eps"] = eps
-    return make_rule(rule, **{**own, **(options or {})})
+    made = make_rule(rule, **{**own, **(options or {})})
+    width = (options or {}).get("V", V) if "V" in own else None
+    if width is not None and not made.dynamic and d > 1 and width <= at_once < longest:
+        warnings.warn(
+            f"V={width} positions are kept and {at_once} unmasked a step: all that the rule {rule!r} keeps "
+            "is unmasked at once and nothing is averaged; take a larger V, or leave it out",
+            stacklevel=4,
+        )
+    return made
 
 
 def _shift(

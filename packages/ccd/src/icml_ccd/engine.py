@@ -131,8 +131,8 @@ class Engine:
     def _look_for_nan(self, bad: bool) -> None:
         if bad:
             raise FloatingPointError(
-                f"the model's logits were NaN or all -inf at a masked position in step {self._forward - 1}; "
-                "look at the model (float16 overflow, a fully masked attention row)"
+                "the model's logits were not finite (NaN, +inf, or all -inf) at a masked position in step "
+                f"{self._forward - 1}; look at the model (float16 overflow, a fully masked attention row)"
             )
 
     def _scored(

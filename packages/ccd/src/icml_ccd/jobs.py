@@ -23,7 +23,7 @@ def decode(
     budget: int | None = None,
     block_length: int | None = None,
     d: int = 3,
-    v: int = 4,
+    v: int | None = None,
     eps: float = 0.3,
     temperature: float = 0.0,
     top_p: float | None = None,
@@ -51,7 +51,7 @@ def decode(
         budget: tokens a step instead.
         block_length: decode block after block.
         d: contexts that are averaged.
-        v: positions kept of each.
+        v: positions kept of each; twice the tokens of a step and at least 4 by default.
         eps: bound of the averaged entropy, nats.
         temperature: of the tokens.
         top_p: nucleus of the tokens.

@@ -47,7 +47,7 @@ def make_rule(name: str, /, **options: Any) -> Rule:
 
     Example:
         >>> make_rule("ccd", d=2).settings()
-        {'d': 2, 'V': 4, 'warmup': 2}
+        {'d': 2, 'V': 4, 'warmup': 2, 'least': 2}
     """
     if name not in RULES:
         raise ValueError(f"there is no rule {name!r}; there are {', '.join(RULES)}")

@@ -131,7 +131,7 @@ def make_schedule(
         wanted: the most masks of a row.
         steps: forward passes in all.
         budget: tokens a step.
-        block_length: positions of a block; one block by default.
+        block_length: positions of a block; one block by default. With ``infill`` the last may be shorter.
         dynamic: whether the rule decides itself how many.
         rule: its name, for messages.
         infill: whether masks stand anywhere.
@@ -139,16 +139,18 @@ def make_schedule(
     Raises:
         ValueError: what does not add up, with the numbers.
     """
-    if block_length is not None and infill:
+    if block_length is not None and infill and steps is not None:
         raise ValueError(
-            f"infill=True has masks anywhere and no blocks; leave out block_length={block_length}"
+            f"infill=True has masks anywhere, so that steps={steps} cannot be shared out over blocks of "
+            f"{block_length}; give budget, tokens a step, instead"
         )
-    if block_length is not None and (block_length < 1 or length % block_length):
+    if block_length is not None and (block_length < 1 or (length % block_length and not infill)):
         raise ValueError(
             f"gen_length={length} is not a multiple of block_length={block_length}; a block would hang over"
         )
     size = block_length or max(length, 1)
-    blocks = tuple((begin, begin + size) for begin in range(0, max(length, 1), size))
+    ends = max(length, 1)
+    blocks = tuple((begin, min(begin + size, ends)) for begin in range(0, ends, size))
     if budget is not None and budget < 1:
         raise ValueError(f"budget={budget} tokens a step; at least 1 is needed")
     if dynamic and steps is not None:

@@ -17,8 +17,11 @@ from icml_ccd.training import MaskedDiffusionTraining
 from icml_ccd.trips import Trips
 
 Scale = Literal["smoke", "small", "full"]
-VERSION = 1
+VERSION = 2
 """Of the recipe: another number trains anew."""
+
+TRAINING = 1 << 40
+"""Added to a seed: puzzles of trainings, on which no model is judged."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,9 @@ class Recipe:
     Attributes:
         d, layers: of the Transformer, with four heads.
         steps: updates.
-        batch: sequences of an update, drawn from ``pool`` examples.
+        batch: sequences of an update.
         lr: peak learning rate.
-        pool: examples.
+        pool: examples from which batches are drawn; 0 makes new ones for every update.
     """
 
     d: int
@@ -41,16 +44,16 @@ class Recipe:
     pool: int = 10_000
 
 
-TASKS: dict[str, Task] = {"addition": Addition(), "sudoku": Sudoku(), "trips": Trips(extra_flights=0)}
+TASKS: dict[str, Task] = {"addition": Addition(), "sudoku": Sudoku(), "trips": Trips()}
 RECIPES: dict[Scale, dict[str, Recipe]] = {
     "smoke": {name: Recipe(16, 1, 20, 32, pool=64) for name in TASKS},
     "small": {
-        "addition": Recipe(64, 2, 1200, 64),
+        "addition": Recipe(64, 3, 1200, 64, pool=0),
         "sudoku": Recipe(64, 2, 150, 64),
-        "trips": Recipe(64, 3, 2500, 64),
+        "trips": Recipe(64, 4, 450, 128, pool=20_000),
     },
     "full": {
-        "addition": Recipe(256, 6, 20_000, 512, 1e-3, 1_000_000),
+        "addition": Recipe(256, 6, 20_000, 512, 1e-3, pool=0),
         "sudoku": Recipe(128, 4, 5_000, 256, 1e-3),
         "trips": Recipe(256, 6, 20_000, 512, 1e-3, 200_000),
     },
@@ -79,11 +82,10 @@ def task_model(name: str, scale: Scale = "small", *, seed: int = 0, device: str 
 
 def train_on(task: Task, recipe: Recipe, seed: int = 0, device: str = "cpu", **options: Any) -> TinyMDM:
     """Train a model on examples of a task; ``options`` go to ``MaskedDiffusionTraining.fit``."""
-    whole, answer = task.sample(recipe.pool, seed=seed)
     config = MDMConfig(task.vocab, task.mask_id, recipe.d, recipe.layers, 4, positions=task.length)
     model = TinyMDM(config, seed=seed).to(device)
     training = MaskedDiffusionTraining(
-        _batches(task, whole, answer, recipe.batch, seed),
+        _batches(task, recipe, seed),
         config,
         steps=recipe.steps,
         lr=recipe.lr,
@@ -94,12 +96,17 @@ def train_on(task: Task, recipe: Recipe, seed: int = 0, device: str = "cpu", **o
     return trained.cpu()
 
 
-def _batches(task: Task, whole: Tensor, answer: Tensor, batch: int, seed: int) -> Any:
-    """Rows of the pool by step, each with its answer maskable."""
+def _batches(task: Task, recipe: Recipe, seed: int) -> Any:
+    """Rows by step, of the pool or new ones, each with its answer maskable."""
+    if not recipe.pool:
+        return lambda step: task.sample(recipe.batch, seed=TRAINING + (seed << 24) + step)
+    whole, answer = task.sample(recipe.pool, seed=TRAINING + seed)
+    renamed = getattr(task, "renamed", None)
 
     def batches(step: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(seed * 7_368_787 + step)
-        rows = torch.randint(len(whole), (batch,), generator=generator)
-        return whole[rows], answer[rows]
+        rows = torch.randint(len(whole), (recipe.batch,), generator=generator)
+        drawn = whole[rows]
+        return drawn if renamed is None else renamed(drawn, generator), answer[rows]
 
     return batches

@@ -9,7 +9,7 @@ import torch
 from icml_core import Run
 
 from icml_ccd.tiny_mdm import MDMConfig
-from icml_ccd.trained_tasks import TASKS
+from icml_ccd.trained_tasks import TASKS, TRAINING
 from icml_ccd.training import MaskedDiffusionTraining
 
 POOL = 20_000
@@ -86,7 +86,7 @@ def _task_data(task: str, width: int, layers: int, seed: int) -> tuple[Any, ...]
     if task not in TASKS:
         raise ValueError(f"--task {task}; there are {', '.join(TASKS)}")
     found = TASKS[task]
-    whole, answer = found.sample(POOL, seed=seed)
+    whole, answer = found.sample(POOL, seed=TRAINING + seed)
     config = MDMConfig(found.vocab, found.mask_id, width, layers, positions=found.length)
     return whole, answer, config, None, None
 

@@ -48,7 +48,8 @@ def buffer_mix(
 
     Raises:
         TypeError: for a dtype that does not fit.
-        ValueError: for shapes or devices that do not fit together, or a row that is not there.
+        ValueError: for shapes or devices that do not fit together; on the CPU also for a negative weight or a
+            row that is not there.
 
     Example:
         >>> two = torch.tensor([[0.0, -torch.inf], [-torch.inf, 0.0]])

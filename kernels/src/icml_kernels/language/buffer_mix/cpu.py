@@ -18,6 +18,9 @@ def forward(rows_logp: Tensor, weights: Tensor, index: Tensor) -> tuple[Tensor, 
         raise ValueError(
             f"index holds {int(index.max())}, but rows_logp has the rows 0 to {len(rows_logp) - 1}"
         )
+    if weights.numel() and float(weights.min()) < 0:
+        group = int((weights < 0).any(1).nonzero()[0])
+        raise ValueError(f"weights of group {group} are not all of one sign; weights must not be negative")
     groups = len(index)
     entropy, divergence, top = (rows_logp.new_empty(groups) for _ in range(3))
     argmax = torch.empty(groups, dtype=torch.int64)
