@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from icml_core.checkpoint import load_state, save_state
 from safetensors.torch import save_file
@@ -35,6 +35,7 @@ def same(a, b):
     return a == b
 
 
+@settings(deadline=None)
 @given(tree=TREES)
 def test_any_tree_comes_back(tmp_path_factory, tree):
     path = tmp_path_factory.mktemp("states") / "state.safetensors"

@@ -1,7 +1,7 @@
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from icml_btt import SignedGraph
 from scipy import sparse
@@ -137,6 +137,7 @@ def test_components_follow_positive_edges():
     assert len(set(graph.components.tolist())) == 4
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2), st.sampled_from(["negative", "free"]))
 def test_graphs_without_edges(n, missing):
     graph = SignedGraph.from_edges([], n=n, missing=missing)

@@ -4,13 +4,14 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from icml_idft import CentredLogLikelihood, TabularLM, cll
 from icml_idft.separation import auc, discriminability, world
 from small_models import tiny
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.3, 3.0))
 def test_the_mean_of_phi_is_0_and_its_variance_the_varentropy_in_every_context(seed, temperature):
     """By enumeration: each token in each context, weighted by its probability."""

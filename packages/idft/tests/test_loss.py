@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from icml_idft import IDFTLoss
 from icml_idft.arms import arm_loss, exponent
@@ -254,6 +254,7 @@ def test_16_bit_logits_are_weighed_in_single_precision():
     torch.testing.assert_close(found, loss(logits.bfloat16().float(), labels))
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.2, 3.0), st.floats(-8, 8))
 def test_adding_a_number_to_all_logits_changes_nothing(seed, beta, offset):
     logits, labels = case(seed=seed)
@@ -261,6 +262,7 @@ def test_adding_a_number_to_all_logits_changes_nothing(seed, beta, offset):
     torch.testing.assert_close(loss(logits, labels), loss(logits + offset, labels))
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6))
 def test_weights_lie_between_0_and_1_and_rise_with_p_within_a_row(seed):
     generator = torch.Generator().manual_seed(seed)

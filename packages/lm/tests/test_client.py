@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from icml_lm.chat_models import chat_client
 from icml_lm.client import (
@@ -135,6 +135,7 @@ def test_an_existing_folder_needs_no_prefix(tmp_path):
     assert ModelName.parse(str(tmp_path)) == ModelName("hf", str(tmp_path))
 
 
+@settings(deadline=None)
 @given(
     st.text(), st.integers(0, 9), st.integers(0, 9),
     st.none() | st.lists(st.floats(-1e6, 0)).map(tuple), st.text(max_size=9),

@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from icml_lm.parse import ParseError, boxed, choice, last_integers, last_json, tags
 
@@ -53,6 +53,7 @@ def test_last_json(text, kind, value):
         assert last_json(text, kind) == value
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from icml_lm.stats import SequentialTest, holm, mcnemar, paired_bootstrap, wilson
 from scipy import stats as scipy_stats
@@ -106,6 +106,7 @@ def test_mcnemar_refuses_other_outcomes():
         mcnemar([1, 0], [1])
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
 def test_holm_is_the_closed_test_over_all_subsets(p):
     """By the closure principle the adjusted value is the largest Bonferroni value of a subset with p."""

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from icml_lm.tokenizers import ByteTokenizer, SymbolTokenizer, load_tokenizer
 
 WORDS = ("up", "down", "=", "1")
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_bytes_come_back(text):
     tokenizer = ByteTokenizer()
@@ -19,6 +20,7 @@ def test_bytes_come_back(text):
     assert tokenizer.decode(marked, skip_special_tokens=True) == "x"
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(WORDS)))
 def test_symbols_come_back(symbols):
     tokenizer = SymbolTokenizer(WORDS)
