@@ -27,13 +27,14 @@ def test_every_package_is_discovered_and_sound():
     assert registry.clashes == {}
 
 
-def test_every_component_honours_a_known_contract_or_is_a_job_alone():
+def test_every_component_honours_a_known_contract_or_is_a_job_or_has_an_example_that_is_checked():
     from icml_core.contracts import CONTRACTS
 
     for entry in Registry.discover().entries():
         component = entry.component
         assert set(component.implements) <= set(CONTRACTS)
-        assert component.implements or component.job, f"{entry.name} can be neither composed nor run"
+        used = component.implements or component.job or component.example
+        assert used, f"{entry.name} can be neither composed nor run, and no example of it is checked"
         assert component.example or not component.implements, f"{entry.name} has no example"
 
 
