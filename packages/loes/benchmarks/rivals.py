@@ -1,7 +1,7 @@
 """Selectors on real layers: accuracy and time beside what people use; dimension and similarity beside
 packages.
 
-    python benchmarks/selectors.py [--quick] [--threads 1] [--clock wall|cpu] [--no-memory]
+    python benchmarks/rivals.py [--quick] [--threads 1] [--clock wall|cpu] [--no-memory]
 
 Needs icml-loes[text] and the packages that carry MiniLM and SmolLM2. Accuracy is a ridge probe's on the test
 texts, in percent, seed 0. About three minutes once the states are in the cache (two more to compute them).
@@ -136,4 +136,4 @@ QUICK: dict[str, Case] = {
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    run("selectors", CASES, QUICK, __file__)
+    run("rivals", CASES, QUICK, __file__)
