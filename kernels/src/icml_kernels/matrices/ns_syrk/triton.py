@@ -9,6 +9,7 @@ from torch import Tensor
 
 from icml_kernels.ahead_of_time import Specialization
 from icml_kernels.matrices.ns_syrk import reference
+from icml_kernels.triangle_triton import triangle_tile
 
 BLOCK_M, BLOCK_K = 64, 32
 _TYPES = {torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32"}
@@ -70,13 +71,8 @@ def ns_syrk_kernel(
     BLOCK_K: tl.constexpr,
 ):
     """Tile (i, j) with i >= j of alpha X X^T + beta C, and its mirror image."""
-    tile = tl.program_id(0)
     batch = tl.program_id(1).to(tl.int64)
-    # The tile's row: the largest i with i (i + 1) / 2 <= tile; the root may be off by one ulp.
-    i = ((tl.sqrt(8.0 * tile.to(tl.float32) + 1.0) - 1.0) * 0.5).to(tl.int32)
-    i = tl.where(i * (i + 1) // 2 > tile, i - 1, i)
-    i = tl.where((i + 1) * (i + 2) // 2 <= tile, i + 1, i)
-    j = tile - i * (i + 1) // 2
+    i, j = triangle_tile(tl.program_id(0))
     at_i = i * BLOCK_M + tl.arange(0, BLOCK_M)
     at_j = j * BLOCK_M + tl.arange(0, BLOCK_M)
     k = tl.arange(0, BLOCK_K)
