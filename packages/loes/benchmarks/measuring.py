@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from icml_core.run import provenance, public, write_json
+from threadpoolctl import threadpool_limits
 
 Work = Callable[[], Any]
 Case = Callable[[], Mapping[str, Work]]
@@ -33,6 +34,7 @@ def run(benchmark: str, cases: Mapping[str, Case], quick: Mapping[str, Case], sc
     parser.add_argument("--memory-of", nargs=2, metavar=("CASE", "NAME"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    threadpool_limits(options.threads)  # NumPy's and scikit-learn's
     chosen = quick if options.quick else cases
     if options.memory_of:
         print(json.dumps(_memory(chosen[options.memory_of[0]], options.memory_of[1])))

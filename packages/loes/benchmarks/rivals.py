@@ -109,7 +109,9 @@ def similarity(n: int, layers: int, dim: int) -> Mapping[str, Work]:
     if importlib.util.find_spec("torch_cka"):
         from torch_cka import CKA
 
-        hsic = partial(CKA._HSIC, object.__new__(CKA))
+        peer = object.__new__(CKA)  # its constructor asks for two models and a loader
+        peer.device = x.device
+        hsic = partial(CKA._HSIC, peer)
 
         def theirs() -> None:
             grams = [v @ v.T for v in x.unbind(1)]

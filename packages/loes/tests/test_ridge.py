@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from icml_loes.ridge import dual_residual, leave_one_out, shifted_cholesky, weighted_gram
+from icml_loes.ridge import (
+    dual_residual,
+    leave_one_out,
+    leave_one_out_columns,
+    shifted_cholesky,
+    weighted_gram,
+)
 from sklearn.linear_model import Ridge
 
 
@@ -15,13 +21,18 @@ def data(n: int, dim: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return x, torch.randn(n, 2, generator=g, dtype=torch.float64)
 
 
+def by_gram(x, *args, **options):
+    return leave_one_out(x @ x.T, *args, **options)
+
+
+@pytest.mark.parametrize("of", [by_gram, leave_one_out_columns])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("n", "dim"), [(12, 4), (8, 20), (3, 1)])
-def test_each_left_out_prediction_is_that_of_a_fit_without_it(n, dim, weighted):
+def test_each_left_out_prediction_is_that_of_a_fit_without_it(n, dim, weighted, of):
     x, y = data(n, dim)
     w = torch.rand(n, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.5
     w = w / w.mean() if weighted else torch.ones_like(w)
-    found = leave_one_out(x @ x.T, y, w, grid=(0.2,))
+    found = of(x, y, w, grid=(0.2,))
     lam = 0.2 * float(weighted_gram(x @ x.T, w).diagonal().sum()) / (n - 1)
     errors = []
     for i in range(n):
@@ -39,6 +50,15 @@ def test_the_best_ridge_of_the_grid_is_taken():
     found = leave_one_out(x @ x.T, y, grid=tuple(losses))
     assert found.loss == min(losses.values())
     assert losses[found.lam] == found.loss
+
+
+def test_columns_and_gram_matrix_give_one_error_where_columns_repeat():
+    x, y = data(30, 4)
+    x = torch.cat([x, x[:, :2], torch.zeros(30, 1, dtype=torch.float64)], 1)
+    dual, primal = by_gram(x, y), leave_one_out_columns(x, y)
+    assert dual.lam == primal.lam
+    assert dual.loss == pytest.approx(primal.loss, rel=1e-10)
+    torch.testing.assert_close(dual.prediction, primal.prediction)
 
 
 def test_dual_residual_is_that_of_a_primal_ridge():
@@ -75,3 +95,7 @@ def test_bad_input():
         leave_one_out(torch.zeros(5, 5, dtype=torch.float64), y)
     with pytest.raises(ValueError, match="at least two"):
         leave_one_out(torch.ones(1, 1, dtype=torch.float64), y[:1])
+    with pytest.raises(ValueError, match="zero"):
+        leave_one_out_columns(torch.zeros(5, 3, dtype=torch.float64), y)
+    with pytest.raises(ValueError, match="at least two"):
+        leave_one_out_columns(torch.ones(1, 1, dtype=torch.float64), y[:1])

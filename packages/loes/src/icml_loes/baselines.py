@@ -19,8 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icml_loes.layers import as_layers
-from icml_loes.leave_one_out import standardized_gram
-from icml_loes.ridge import leave_one_out
+from icml_loes.leave_one_out import LeaveOneOut
 from icml_loes.targets import as_targets
 
 DISCARDED = 0.1
@@ -54,7 +53,8 @@ def best_single_layers(embeddings: Any, targets: Any, k: int = 1) -> list[int]:
     found = as_targets(targets, layers.examples)
     if found.matrix is None:
         raise ValueError("the best single layer needs targets")
-    losses = [leave_one_out(standardized_gram(v), found.matrix, found.weights).loss for v in layers.values]
+    errors = LeaveOneOut(layers, found)
+    losses = [errors.error([i]).loss for i in range(len(layers))]
     return _order(losses, k)
 
 

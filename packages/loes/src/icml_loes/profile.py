@@ -11,8 +11,7 @@ import numpy as np
 from icml_loes.baselines import matrix_entropies, two_nn_dimension
 from icml_loes.layer_grams import LayerGrams
 from icml_loes.layers import Embeddings, as_layers
-from icml_loes.leave_one_out import standardized_gram
-from icml_loes.ridge import leave_one_out
+from icml_loes.leave_one_out import LeaveOneOut
 from icml_loes.scores import classification_scores
 from icml_loes.targets import as_targets
 
@@ -112,18 +111,18 @@ def layer_profile(
         )
         for name, v in (labels or {}).items()
     }
-    standardized = [standardized_gram(v) for v in layers.values] if wanted else []
     for name, targets in wanted.items():
         if targets.matrix is None:
             raise ValueError(f"label {name!r} is None; give targets")
         loss[name], score[name] = [], []
-        for k in standardized:
-            if not float(k.diagonal().sum()) > 0:
+        errors = LeaveOneOut(layers, targets)
+        for i in range(len(layers)):
+            if not bool(errors.columns(i).any()):
                 spread = targets.matrix - targets.matrix.mean(0)
                 loss[name].append(float(spread.square().mean()))
                 score[name].append(0.0)
                 continue
-            found = leave_one_out(k, targets.matrix, targets.weights)
+            found = errors.error([i])
             loss[name].append(found.loss)
             score[name].append(_score(targets, found.prediction))
     bends = None if curvatures is None else np.nanmean(np.asarray(curvatures, dtype=float), axis=0).tolist()

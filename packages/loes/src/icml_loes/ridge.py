@@ -10,6 +10,7 @@ rounding of a float32 Gram matrix of norm 1e4.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -93,26 +94,80 @@ def leave_one_out(
         >>> leave_one_out(x @ x.T, x, grid=(1e-9,)).loss < 1e-12
         True
     """
-    n = len(k)
-    if n < 2:
+    w = _example_weights(k, weights)
+    centred = weighted_gram(k, w)
+    scaled_targets = (targets - (w @ targets) / w.sum()) * w.sqrt()[:, None]
+
+    def fitted(lam: float) -> tuple[Tensor, Tensor]:
+        inverse = torch.cholesky_inverse(shifted_cholesky(centred, lam))
+        return lam * (inverse @ scaled_targets), 1 - lam * inverse.diagonal()
+
+    return _best_ridge(fitted, float(centred.diagonal().sum()), targets, w, grid)
+
+
+def leave_one_out_columns(
+    x: Float[Tensor, "n columns"],
+    targets: Float[Tensor, "n outputs"],
+    weights: Float[Tensor, " n"] | None = None,
+    grid: tuple[float, ...] = LOO_GRID,
+) -> LeftOut:
+    """What ``leave_one_out`` gives for K = X X^T, from one decomposition of X^T X: for fewer columns than
+    rows.
+
+    Args:
+        x: columns of any centring; they are centred by the weighted mean here.
+        targets: Y, not centred.
+        weights: of the examples, of mean 1; all 1 by default.
+        grid: ridges, relative to the mean of the n - 1 eigenvalues of K that centring leaves.
+
+    Raises:
+        ValueError: X is constant; fewer than two examples.
+
+    Example:
+        >>> x = torch.tensor([[0.0], [1.0], [2.0], [3.0]], dtype=torch.float64)
+        >>> leave_one_out_columns(x, x, grid=(1e-9,)).loss < 1e-12
+        True
+    """
+    w = _example_weights(x, weights)
+    root = w.sqrt()[:, None]
+    scaled_targets = (targets - (w @ targets) / w.sum()) * root
+    values, vectors = torch.linalg.eigh((centred := (x - (w @ x) / w.sum()) * root).mT @ centred)
+    values, scores = values.clamp_min(0), centred @ vectors
+    squares, moments = scores.square(), scores.mT @ scaled_targets
+
+    def fitted(lam: float) -> tuple[Tensor, Tensor]:
+        shrunk = 1 / (values + lam)
+        return scaled_targets - scores @ (shrunk[:, None] * moments), squares @ shrunk
+
+    return _best_ridge(fitted, float(values.sum()), targets, w, grid)
+
+
+def _example_weights(like: Tensor, weights: Tensor | None) -> Tensor:
+    if len(like) < 2:
         raise ValueError("leaving one example out needs at least two")
-    w = torch.ones(n, dtype=k.dtype, device=k.device) if weights is None else weights.to(k)
-    root = w.sqrt()
-    centred, scaled_targets = weighted_gram(k, w), (targets - (w @ targets) / w.sum()) * root[:, None]
-    mean = float(centred.diagonal().sum()) / (n - 1)
+    return like.new_ones(len(like)) if weights is None else weights.to(like)
+
+
+def _best_ridge(
+    fitted: Callable[[float], tuple[Tensor, Tensor]],
+    trace: float,
+    targets: Tensor,
+    w: Tensor,
+    grid: tuple[float, ...],
+) -> LeftOut:
+    """Least left-out error; ``fitted`` gives residuals and the leverages of K without the intercept's."""
+    mean = trace / (len(w) - 1)
     if not mean > 0:
         raise ValueError("the Gram matrix is zero: the features are constant")
     best: LeftOut | None = None
     for relative in grid:
-        lam = relative * mean
-        inverse = torch.cholesky_inverse(shifted_cholesky(centred, lam))
-        residual = lam * (inverse @ scaled_targets)
-        # 1 - h_ii; the intercept's share of h_ii is w_i / sum(w).
-        kept = (lam * inverse.diagonal() - w / w.sum()).clamp_min(torch.finfo(k.dtype).eps)
+        residual, leverage = fitted(relative * mean)
+        # The intercept's share of h_ii is w_i / sum(w).
+        kept = (1 - leverage - w / w.sum()).clamp_min(torch.finfo(w.dtype).eps)
         left_out = residual / kept[:, None]
         loss = float(left_out.square().sum() / (w.sum() * targets.shape[1]))
         if best is None or loss < best.loss:
-            best = LeftOut(loss, relative, targets - left_out / root[:, None])
+            best = LeftOut(loss, relative, targets - left_out / w.sqrt()[:, None])
     assert best is not None
     return best
 
