@@ -23,8 +23,8 @@ from typing import Any
 
 import torch
 from icml_kernels import buffer_mix, masked_entropy_argmax
+from tensor_memory import peak_bytes
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 Call = Callable[[], Any]
@@ -98,25 +98,6 @@ def race(
     return seconds
 
 
-def peak(function: Call, device: str) -> int:
-    """Bytes that a call holds at once beyond its inputs."""
-    function()
-    if device != "cpu":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        function()
-        return torch.cuda.max_memory_allocated() - before
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        function()
-    events = record.profiler.kineto_results.events()
-    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
-    live = highest = 0
-    for _, change in changes:
-        live += change
-        highest = max(highest, live)
-    return highest
-
-
 def main() -> None:
     """Run every task, print the table and write the results."""
     parser = argparse.ArgumentParser(
@@ -137,7 +118,7 @@ def main() -> None:
     for case, functions in tasks(options.quick, options.device).items():
         budget = 0.3 if options.quick else options.budget
         seconds = race(functions, budget, CLOCKS[options.clock], options.device)
-        memory = {name: peak(function, options.device) for name, function in functions.items()}
+        memory = {name: peak_bytes(function, options.device) for name, function in functions.items()}
         figures = {
             n: {"version": torch.__version__, "seconds": s, "peak_bytes": memory[n]}
             for n, s in seconds.items()

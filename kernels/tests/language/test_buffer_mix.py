@@ -80,6 +80,17 @@ def test_a_group_without_members_and_a_row_with_nan_give_nan():
         assert torch.isnan(result).tolist() == [False, True, True]
 
 
+def test_threads_and_missing_gradients_change_nothing(monkeypatch):
+    logp, weights, index = arguments(9, 1300, [[0, 3, 6], [1, -1, 7], [2, 5, 8]])
+    expected = buffer_mix(logp, weights, index)
+    monkeypatch.setattr("icml_kernels.language.buffer_mix.cpu.shares_of", lambda *_: 2)
+    with torch.no_grad():
+        found = buffer_mix(logp.clone().requires_grad_(), weights, index)
+    for a, e in zip(found, expected, strict=True):
+        assert torch.equal(a, e)
+        assert not a.requires_grad
+
+
 def test_bad_arguments_are_named():
     logp, weights, index = SMALL
     with pytest.raises(ValueError, match="index holds 4, but rows_logp has the rows 0 to 3"):

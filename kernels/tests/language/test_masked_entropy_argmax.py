@@ -10,7 +10,9 @@ import torch
 from icml_kernels import masked_entropy_argmax, token_stats
 from icml_kernels.language.cases import random, ruled_out
 from icml_kernels.language.every_case import scored
+from icml_kernels.language.masked_entropy_argmax import without_derivatives
 from icml_kernels.language.masked_entropy_argmax.cases import CASES, arguments
+from icml_kernels.language.masked_entropy_argmax.cpu import SERIAL, shares_of
 from icml_kernels.testing import check_compiled, check_derivatives, check_raw_ops, check_route
 from scipy.stats import entropy as scipy_entropy
 
@@ -116,6 +118,40 @@ def test_an_excluded_token_is_one_with_a_logit_of_minus_infinity(exclude):
         strict=True,
     ):
         torch.testing.assert_close(a, e, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("shares", [2, 3])
+def test_threads_change_nothing(monkeypatch, shares):
+    logits, rows = arguments(9, 1300, (8, 0, 3, 3, 5, 1, 2), spread=4.0)
+    alone = masked_entropy_argmax(logits, rows, 0.7, 5)
+    monkeypatch.setattr("icml_kernels.language.masked_entropy_argmax.cpu.shares_of", lambda *_: shares)
+    for a, e in zip(masked_entropy_argmax(logits, rows, 0.7, 5), alone, strict=True):
+        assert torch.equal(a, e)
+
+
+def test_small_calls_start_no_threads(monkeypatch):
+    monkeypatch.setattr("icml_kernels.language.masked_entropy_argmax.cpu.threads", lambda: 4)
+    assert [shares_of(*size) for size in ((256, SERIAL - 1), (256, SERIAL), (3, SERIAL))] == [1, 4, 3]
+
+
+def test_without_gradients_the_values_are_the_same_and_transforms_still_work():
+    logits, rows = SMALL
+    expected = masked_entropy_argmax(logits, rows)
+    assert not without_derivatives()
+    with torch.no_grad():
+        assert without_derivatives()
+        found = masked_entropy_argmax(logits.clone().requires_grad_(), rows)
+        batch = torch.func.vmap(lambda x: masked_entropy_argmax(x, rows))(torch.stack([logits, 2 * logits]))
+        compiled = torch.compile(masked_entropy_argmax, fullgraph=True, backend="aot_eager")(logits, rows)
+        # A tangent must not be lost in silence.
+        with pytest.raises(RuntimeError):
+            torch.func.jvp(lambda x: masked_entropy_argmax(x, rows).lse, (logits,), (logits,))
+        with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError):
+            masked_entropy_argmax(torch.autograd.forward_ad.make_dual(logits, logits), rows)
+    for several in (found, compiled, [x[0] for x in batch]):
+        for a, e in zip(several, expected, strict=True):
+            assert torch.equal(a, e)
+            assert not a.requires_grad
 
 
 def test_bad_arguments_are_named():

@@ -249,6 +249,18 @@ def test_weights_of_contexts_fall_with_age_and_with_what_changed_more_than_the_r
     assert weights[2, 1] < 0.02
 
 
+@pytest.mark.filterwarnings("ignore:V=2 positions are kept and 3 unmasked")
+@pytest.mark.parametrize("token", [0, 1, 2])
+def test_a_group_of_ccd_plus_is_filled_by_the_best_local_scores_whatever_the_token(token):
+    # Two averages; the third position is surer than the last two, whose token must not count.
+    best, peak = torch.tensor([1, 1, 2, token, token]), torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0])
+    logits = torch.zeros(1, 5, 4).scatter_(2, best[None, :, None], peak[None, :, None])
+    options = {"rule": "ccd_plus", "V": 2, "budget": 3, "mask_id": 4, "shift_logits": False}
+    out = decode(lambda _: logits, torch.zeros(1, 0, dtype=torch.int64), 5, **options)
+    assert out.trace.step[0].tolist() == [0, 0, 0, 1, 1]
+    assert torch.equal(out.sequences[0], best)
+
+
 def test_without_noise_ccd_plus_follows_the_posterior():
     """Where the model is exact, an average of stale contexts must not change the outcome."""
     ids = masked_out(Sudoku(), 50, seed=2)[0]

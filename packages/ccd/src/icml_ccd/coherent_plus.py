@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from icml_ccd.coherent_rules import Average
@@ -31,7 +31,6 @@ from icml_ccd.step_state import (
     Selection,
     StepState,
     best_first,
-    take_best,
 )
 
 QUIET = 1e-4
@@ -74,35 +73,39 @@ class CCDPlus:
 
     def select(self, state: StepState) -> Selection:
         """The smallest H(p̄); or all below the bound whose tokens have not just changed."""
-        self.buffer.push(state, best_first(state.neg_entropy, state.maxprob))
+        order = best_first(state.neg_entropy, state.maxprob)
+        self.buffer.push(state, order)
         candidates = self.buffer.candidates()
         weights = context_weights(self.buffer, candidates, self.gamma)
         average = Average(state, self.buffer, candidates, weights, least=1)
-        changed = self._changed(state)
-        stable = (state.masked & ~changed & (average.tokens == state.argmax)).long() + average.inside
-        keys = (average.inside, average.score(state.neg_entropy), average.confidence(state.maxprob))
-        best, tied = take_best(state, best_first(*keys), *keys)
+        best, tied = average.best(state, order)
         if self.eps is None:
-            # A single token can be no conflict; of a group, those that have just changed come last.
-            group = (stable, *keys)
-            several = (state.budget > 1)[:, None]
-            accept = torch.where(several, take_best(state, best_first(*group), *group)[0], best)
+            accept = best
+            if state.most > 1:
+                # A single token can be no conflict; of a group, those that have just changed come last.
+                group = (self._stable(state, average), *average.keys)
+                several = (state.budget > 1)[:, None]
+                accept = torch.where(several, average.best(state, order, group)[0], best)
             reasons = torch.where(average.inside, CONTEXT, FILL)
         else:
             # One context shows neither agreement nor conflict.
             known = average.seen >= min(2, self.buffer.depth)
-            passed = known & (average.entropy <= self.eps) & (stable == 2)
+            passed = known & (average.entropy <= self.eps) & (self._stable(state, average) == 2)
             some = passed.any(1)
             accept, tied = torch.where(some[:, None], passed, best), tied & ~some
             reasons = torch.where(some[:, None], PASSED, FALLBACK).expand_as(accept)
         self._tokens = torch.where(state.masked, state.argmax, -1)
-        return average.selection(state, accept, keys[1], reasons, tied)
+        return average.selection(state, accept, reasons, tied)
 
-    def _changed(self, state: StepState) -> Tensor:
-        """Whose token is another one than before the last group was accepted."""
-        if self._tokens is None:
-            return torch.zeros_like(state.masked)
-        return (self._tokens >= 0) & (self._tokens != state.argmax)
+    def _stable(self, state: StepState, average: Average) -> Int64[Tensor, "B N"]:
+        """2 where an average names the token of the newest context and that has not just changed.
+
+        1 for every other average; 0 where there is none, whatever the token.
+        """
+        steady = average.inside & (average.tokens == state.argmax)
+        if self._tokens is not None:
+            steady &= (self._tokens < 0) | (self._tokens == state.argmax)
+        return steady.long() + average.inside
 
 
 def context_weights(buffer: ContextBuffer, candidates: Candidates, gamma: float) -> Float[Tensor, "B V ages"]:

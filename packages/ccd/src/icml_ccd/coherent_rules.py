@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from icml_ccd.context_buffer import Candidates, ContextBuffer, spread_out
@@ -80,8 +80,7 @@ class CCD:
         held = self.buffer.filled
         least = held if self.least is None else min(self.least, held)
         average = Average(state, self.buffer, self.buffer.candidates(), least=least)
-        keys = (average.inside, average.score(state.neg_entropy), average.confidence(state.maxprob))
-        best, tied = take_best(state, best_first(*keys), *keys)
+        best, tied = average.best(state, order)
         if eps is None:
             accept = best
             reasons = torch.where(average.inside, CONTEXT, FILL)
@@ -90,7 +89,7 @@ class CCD:
             some = passed.any(1)
             accept, tied = torch.where(some[:, None], passed, best), tied & ~some
             reasons = torch.where(some[:, None], PASSED, FALLBACK).expand_as(accept)
-        return average.selection(state, accept, keys[1], reasons, tied)
+        return average.selection(state, accept, reasons, tied)
 
 
 class CCDDS(CCD):
@@ -137,6 +136,12 @@ class Average:
         candidates: of the buffer.
         weights: of the ages of each candidate; equal by default.
         least: in how many stored steps a candidate must stand; it is averaged over those.
+
+    Attributes:
+        inside: which positions have an average.
+        entropy, jsd, maxprob: H(p̄) and the divergence in nats, max p̄; NaN where there is none.
+        tokens, seen: the most probable token, and the number of contexts; 0 where there is none.
+        scores, confidence: -H(p̄) and max p̄, the local ones where there is no average.
     """
 
     def __init__(
@@ -148,37 +153,43 @@ class Average:
         *,
         least: int,
     ) -> None:
-        enough = (candidates.seen >= least) & (candidates.position >= 0)
-        # Groups without enough members keep the newest alone, so that every number is finite.
-        newest = torch.zeros_like(candidates.member[:1, :1], dtype=torch.bool)
-        newest[..., 0] = True
-        member = torch.where(enough[:, :, None] | newest, candidates.member, -1)
-        first = torch.where(member[..., :1] < 0, 0, member[..., :1])
-        self.member = torch.cat((first, member[..., 1:]), 2)
-        self.weights = torch.ones_like(self.member, dtype=state.lse.dtype) if weights is None else weights
-        self.buffer, self.candidates = buffer, candidates
-        mixture = buffer.mix(self.weights.flatten(0, 1), self.member.flatten(0, 1))
-        shape, length = candidates.position.shape, state.masked.shape[1]
-
+        seen, self.member = candidates.seen, candidates.member
+        if weights is None:
+            weights = torch.ones(self.member.shape, dtype=state.lse.dtype, device=seen.device)
+        self.weights, self.buffer, self.candidates = weights, buffer, candidates
+        mixture = buffer.mix(weights.flatten(0, 1), self.member.flatten(0, 1))
+        enough, shape, length = seen >= least, seen.shape, state.masked.shape[1]
         numbers = (mixture.entropy, mixture.jsd.clamp(min=0), mixture.maxprob)
         self.entropy, self.jsd, self.maxprob = spread_out(
             tuple(x.view(shape) for x in numbers), candidates, enough, length, torch.nan
         )
-        whole = (mixture.argmax.view(shape), candidates.seen, torch.ones_like(candidates.seen))
-        self.tokens, self.seen, inside = spread_out(whole, candidates, enough, length, 0)
-        self.inside = inside.bool()
+        counts = (mixture.argmax.view(shape), seen)
+        self.tokens, self.seen = spread_out(counts, candidates, enough, length, 0)
+        self.inside = self.seen > 0
+        self.scores = torch.where(self.inside, -self.entropy, state.neg_entropy)
+        self.confidence = torch.where(self.inside, self.maxprob, state.maxprob)
 
-    def score(self, local: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
-        """-H(p̄) where there is an average, the local score elsewhere."""
-        return torch.where(self.inside, -self.entropy, local)
+    @property
+    def keys(self) -> tuple[Tensor, Tensor, Tensor]:
+        """By which positions come first: an average, a small entropy, a large probability."""
+        return self.inside, self.scores, self.confidence
 
-    def confidence(self, local: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
-        """max p̄ where there is an average, the local one elsewhere."""
-        return torch.where(self.inside, self.maxprob, local)
+    def best(
+        self, state: StepState, order: Int64[Tensor, "B N"], keys: tuple[Tensor, ...] | None = None
+    ) -> tuple[Bool[Tensor, "B N"], Bool[Tensor, " B"]]:
+        """The ``budget`` first by the keys, and rows in which a tie decided.
 
-    def selection(
-        self, state: StepState, accept: Tensor, scores: Tensor, reasons: Tensor | int, tied: Tensor
-    ) -> Selection:
+        Args:
+            state: the step.
+            order: of the local scores. Averages belong to its first V positions, and the others keep their
+                order, so that what comes first by the keys lies within its head.
+            keys: others than ``keys`` that also put averages first and leave the others in their order.
+        """
+        keys = self.keys if keys is None else keys
+        head = order[:, : max(self.buffer.width, min(state.most, state.length) + 1)]
+        return take_best(state, best_first(*keys, among=head), *keys)
+
+    def selection(self, state: StepState, accept: Tensor, reasons: Tensor | int, tied: Tensor) -> Selection:
         """A selection with the averages' tokens."""
         tokens = torch.where(self.inside, self.tokens, state.argmax)
 
@@ -190,4 +201,4 @@ class Average:
             mixed = self.buffer.averaged_logp(self.weights[b, place], self.member[b, place])
             return torch.where(has[:, None], mixed, found)
 
-        return Selection(accept, tokens, scores, reasons, tied, self.entropy, self.jsd, logp)
+        return Selection(accept, tokens, self.scores, reasons, tied, self.entropy, self.jsd, logp)

@@ -21,9 +21,9 @@ class Candidates(NamedTuple):
     """The positions of the newest step, and where they stand in the buffer.
 
     Attributes:
-        position: in the response; -1 where a row has fewer than V candidates.
+        position: in the response; where a row has fewer than V candidates, others fill up.
         member: which stored row is the position's at each age (0 is the newest); -1 where it is absent.
-        seen: in how many of the stored steps.
+        seen: in how many of the stored steps; 0 for what is no candidate.
     """
 
     position: Int64[Tensor, "B V"]
@@ -38,6 +38,11 @@ class ContextBuffer:
         depth: d, steps kept.
         width: V, positions kept of each.
 
+    Attributes:
+        positions: where each stored distribution stands, -1 where there is none: [B, depth, V].
+        logp: the distributions: [depth, B, V, X].
+        steps: that were pushed since the last reset.
+
     Raises:
         ValueError: one of them is below 1.
     """
@@ -46,16 +51,15 @@ class ContextBuffer:
         if depth < 1 or width < 1:
             raise ValueError(f"d={depth} and V={width} must be at least 1")
         self.depth, self.width = depth, width
+        self.positions: Tensor | None = None
+        self.logp: Tensor | None = None
         self.reset()
 
     def reset(self) -> None:
         """Forget everything; memory is kept for the next block of the same size."""
         self.steps = 0
         self._slot = -1
-        if getattr(self, "positions", None) is None:
-            self.positions: Tensor | None = None
-            self.logp: Tensor | None = None
-        else:
+        if self.positions is not None:
             self.positions.fill_(-1)
 
     @property
@@ -68,40 +72,52 @@ class ContextBuffer:
         """Bytes of the stored log-probabilities."""
         return 0 if self.logp is None else self.logp.numel() * self.logp.element_size()
 
-    def push(self, state: StepState, order: Int64[Tensor, "B N"]) -> None:
+    def push(self, state: StepState, order: Int64[Tensor, "B K"]) -> None:
         """Keep the first V candidates of an order; the oldest step goes, and what is a candidate no more."""
-        width = min(self.width, order.shape[1])
+        rows, width = order.shape[0], min(self.width, state.masked.shape[1])
         chosen = order[:, :width]
-        rows = order.shape[0]
         shape = (self.depth, rows, width, state.logits.shape[1])
         if self.logp is None or self.logp.shape != shape:
-            self.logp = torch.empty(shape, dtype=state.lse.dtype, device=state.lse.device)
-            self.positions = torch.full(shape[:3], -1, device=state.lse.device)
-            self.steps = 0
-        b = torch.arange(rows, device=chosen.device)[:, None].expand_as(chosen)
+            self._allocate(shape, state.lse)
         # Nothing stored outlives the moment at which its position was decided.
-        self.positions.masked_fill_(~state.masked[b, self.positions.clamp(min=0)], -1)
+        held = self.positions.view(rows, -1)
+        held = torch.where(state.masked.gather(1, held.clamp(min=0)), held, -1)
+        self.positions = held.view(rows, self.depth, width)
         self._slot = (self._slot + 1) % self.depth
         self.steps += 1
-        there = state.masked.gather(1, chosen)
-        self.positions[self._slot] = torch.where(there, chosen, -1)
-        state.logp(b.reshape(-1), chosen.reshape(-1), out=self.logp[self._slot].flatten(0, 1))
+        self._newest = chosen
+        self.positions[:, self._slot] = torch.where(state.masked.gather(1, chosen), chosen, -1)
+        state.logp(self._rows, chosen.reshape(-1), out=self.logp[self._slot].flatten(0, 1))
+
+    def _allocate(self, shape: tuple[int, int, int, int], like: Tensor) -> None:
+        depth, rows, width, _ = shape
+        self.logp = torch.empty(shape, dtype=like.dtype, device=like.device)
+        self.positions = torch.full((rows, depth, width), -1, device=like.device)
+        self.steps = 0
+        self._rows = torch.arange(rows, device=like.device).repeat_interleave(width)
+        places = torch.arange(depth * rows * width, device=like.device).view(depth, rows, width)
+        self._places = places.transpose(0, 1)[:, None]
+        self._by_age: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def _ages(self) -> tuple[Int64[Tensor, " ages"], Int64[Tensor, "B 1 ages V"]]:
+        """Slots from the newest to the oldest, and the places of their rows in the buffer."""
+        key = (self._slot, self.filled)
+        if key not in self._by_age:
+            slots = [(self._slot - age) % self.depth for age in range(self.filled)]
+            slot = torch.tensor(slots, device=self._places.device)
+            self._by_age[key] = (slot, self._places.index_select(2, slot))
+        return self._by_age[key]
 
     def candidates(self) -> Candidates:
         """Where the positions of the newest step stand in all stored steps."""
-        slots = [(self._slot - age) % self.depth for age in range(self.filled)]
-        slot = torch.tensor(slots, device=self.positions.device)
-        newest = self.positions[self._slot]
-        rows, width = newest.shape
-        same = newest[:, :, None, None] == self.positions[slot].permute(1, 0, 2)[:, None]
-        same &= (newest >= 0)[:, :, None, None]
-        found, place = same.max(dim=3)
-        base = slot * (rows * width) + torch.arange(rows, device=slot.device)[:, None, None] * width
-        member = torch.where(found, base + place, -1)
-        return Candidates(newest, member, found.sum(2))
+        slot, place = self._ages()
+        # What is no candidate is stored nowhere, so that it is found nowhere.
+        same = self._newest[:, :, None, None] == self.positions.index_select(1, slot)[:, None]
+        member = torch.where(same, place, -1).amax(3)
+        return Candidates(self._newest, member, (member >= 0).sum(2))
 
     def mix(self, weights: Float[Tensor, "k ages"], member: Int64[Tensor, "k ages"]) -> Mixture:
-        """Weighted averages of stored distributions, each with at least one member."""
+        """Weighted averages of stored distributions; NaN without a member."""
         return buffer_mix(self.logp.flatten(0, 2), weights, member)
 
     def averaged_logp(
@@ -117,11 +133,7 @@ class ContextBuffer:
 def spread_out(
     values: tuple[Tensor, ...], candidates: Candidates, chosen: Bool[Tensor, "B V"], length: int, fill: float
 ) -> tuple[Tensor, ...]:
-    """Several values of candidates, [B V] each, at their positions, ``fill`` elsewhere: [B N] each."""
-    stacked = torch.stack(values, 2)
-    shape = (len(stacked), length + 1, len(values))
-    found = torch.full(shape, fill, dtype=stacked.dtype, device=stacked.device)
-    # What is not chosen goes into one more column, which is cut off.
-    places = torch.where(chosen, candidates.position, length)
-    found.scatter_(1, places[:, :, None].expand_as(stacked), stacked)
-    return found[:, :length].unbind(2)
+    """Values of candidates, [B V] each, at the positions of those chosen, ``fill`` elsewhere: [B N] each."""
+    stacked = torch.where(chosen, torch.stack(values), fill)
+    found = torch.full((*stacked.shape[:2], length), fill, dtype=stacked.dtype, device=stacked.device)
+    return found.scatter_(2, candidates.position.expand_as(stacked), stacked).unbind(0)

@@ -10,16 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from icml_kernels import masked_entropy_argmax
-from jaxtyping import Bool, Float, Int, Int64
+from icml_kernels.language.masked_entropy_argmax import RowScores
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from icml_ccd.model_calls import ModelCalls
 from icml_ccd.settings import Region, Schedule
 from icml_ccd.step_state import BEHIND, TAIL, Rule, Selection, StepState
 from icml_ccd.token_choice import drawn_tokens, sharpened
-from icml_ccd.trace import DecodeTrace
+from icml_ccd.trace import NUMBERS, DecodeTrace
 
 Callback = Callable[[int, StepState, Selection], Any]
 
@@ -87,39 +89,44 @@ class Engine:
         self.ids, self.undecided = region.ids, region.undecided.clone()
         rows, length = self.undecided.shape
         self.response = self.ids[:, region.start : region.start + length]
-        self.trace = DecodeTrace.empty(rows, length, self.ids)
+        device = self.ids.device
+        self._numbers = torch.full((len(NUMBERS), rows, length), torch.nan, device=device)
+        self.trace = DecodeTrace.empty(self._numbers)
         self.trace.start, self.trace.settings = region.start, self.settings
         if self.choice.temperature > 0 or self.forced is not None:
-            self.logp = torch.zeros(rows, dtype=torch.float64, device=self.ids.device)
-        self._ends = torch.tensor(self.choice.ends, dtype=torch.int64, device=self.ids.device)
-        self._bad = torch.zeros((), dtype=torch.bool, device=self.ids.device)
-        self._forward = 0
+            self.logp = torch.zeros(rows, dtype=torch.float64, device=device)
+        self._ends = torch.tensor(self.choice.ends, dtype=torch.int64, device=device)
+        self._bad = torch.zeros(1, dtype=torch.bool, device=device)
+        self._blank: tuple[Tensor, ...] | None = None
+        self._forward, taken = 0, np.zeros(rows, dtype=np.int64)
         self._finish(0)
-        for block, (begin, end) in enumerate(self.schedule.blocks):
-            self._block(block, begin, end)
-        self._look_for_nan(bool(self._bad))
+        for block, bounds in enumerate(self.schedule.blocks):
+            self._block(block, *bounds, taken)
+        self.trace.forwards += torch.from_numpy(taken).to(device)
         return self.ids
 
-    def _block(self, block: int, begin: int, end: int) -> None:
+    def _block(self, block: int, begin: int, end: int, taken: Int64[np.ndarray, " B"]) -> None:
         self.rule.reset()
-        wanted = self.undecided[:, begin:end].sum(1)
-        step, before = 0, None
+        inside = torch.zeros_like(self.undecided[0])
+        inside[begin:end] = True
+        step, wanted, before = 0, None, None
         while True:
-            # The one time a step that the host waits: what is masked, and whether a logit was NaN.
-            seen = torch.cat((self.undecided[:, begin:end], self._bad.expand(len(wanted), 1)), 1).cpu()
-            self._look_for_nan(bool(seen[0, -1]))
-            b, n = seen[:, :-1].nonzero(as_tuple=True)
+            undecided = self._look()
+            seen = undecided[:, begin:end]
+            b, n = seen.nonzero()
             if not len(b):
                 return
-            left = seen[:, :-1].sum(1)
-            if before is not None and bool(((left == before) & (left > 0)).any()):
+            left = seen.sum(1)
+            if before is not None and ((left == before) & (left > 0)).any():
                 raise ValueError(
                     f"the rule {self.rule.name!r} accepted nothing in step {self._forward - 1}; it must "
                     "accept at least one candidate in every row that has any"
                 )
             before = left
-            state = self._scored(b, n + begin, begin, end, step, seen[:, :-1])
-            state.budget = self.schedule.at(block, step, wanted, state.masked.sum(1))
+            wanted = left if wanted is None else wanted
+            budget = np.minimum(self.schedule.at(block, step, wanted), left)
+            taken += left > 0
+            state = self._scored(b, n + begin, (begin, end), step, inside, (budget, undecided.sum(1), left))
             selection = self.rule.select(state)
             self._write(state, selection, begin, end)
             if self.callback is not None:
@@ -128,70 +135,98 @@ class Engine:
             step += 1
             self._finish(self._forward - 1)
 
-    def _look_for_nan(self, bad: bool) -> None:
-        if bad:
+    def _look(self) -> Bool[np.ndarray, "B N"]:
+        """What is undecided: the one time a step that the host waits. It learns of NaN by the way."""
+        seen = torch.cat((self.undecided.flatten(), self._bad)).cpu().numpy()
+        if seen[-1]:
             raise FloatingPointError(
                 "the model's logits were not finite (NaN, +inf, or all -inf) at a masked position in step "
                 f"{self._forward - 1}; look at the model (float16 overflow, a fully masked attention row)"
             )
+        return seen[:-1].reshape(self.undecided.shape)
+
+    def _sent(self, *rows: Int64[np.ndarray, " k"]) -> tuple[Int64[Tensor, " k"], ...]:
+        """Numbers of the host on the device, in one transfer."""
+        return torch.from_numpy(np.array(rows)).to(self.ids.device, non_blocking=True).unbind(0)
 
     def _scored(
-        self, b: Int[Tensor, " m"], n: Int[Tensor, " m"], begin: int, end: int, step: int, seen: Tensor
+        self,
+        b: Int64[np.ndarray, " m"],
+        n: Int64[np.ndarray, " m"],
+        block: tuple[int, int],
+        step: int,
+        inside: Bool[Tensor, " N"],
+        counts: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> StepState:
-        device, (rows, length) = self.ids.device, self.undecided.shape
-        logits, where = self._logits(b, n, begin, end, step, seen)
-        b, n = b.to(device, non_blocking=True), n.to(device, non_blocking=True)
+        """Scores of the positions n of rows b; the counts a row are budget, undecided, candidates."""
+        logits, where, place = self._logits(b, n, *block, step, counts[2] > 0)
+        budget, undecided, _ = self._sent(*counts)
         exclude = self.choice.mask_id if self.choice.mask_id < logits.shape[1] else None
         temperature = self.choice.score_temperature
         scores = masked_entropy_argmax(logits, where, temperature, exclude)
-        self._bad |= torch.isnan(scores.neg_entropy).any()
-
-        def laid_out(values: Tensor, fill: float) -> Tensor:
-            out = torch.full((rows, length), fill, dtype=values.dtype, device=device)
-            out[b, n] = values
-            return out
-
+        self._bad = torch.isnan(scores.neg_entropy).any(0, keepdim=True)
+        neg_entropy, maxprob, lse, argmax, row_of = self._laid_out(scores, where, place)
         state = StepState(
-            masked=laid_out(torch.ones_like(b, dtype=torch.bool), 0),
-            neg_entropy=laid_out(scores.neg_entropy, -torch.inf),
-            maxprob=laid_out(scores.maxprob, -torch.inf),
-            argmax=laid_out(scores.argmax, 0),
-            lse=laid_out(scores.lse, 0.0),
+            masked=self.undecided & inside,
+            neg_entropy=neg_entropy,
+            maxprob=maxprob,
+            argmax=argmax,
+            lse=lse,
             logits=logits,
-            row_of=laid_out(where, -1),
+            row_of=row_of,
             score_temperature=temperature,
             exclude=-1 if exclude is None else exclude,
-            budget=self.trace.forwards,
-            undecided=self.undecided.sum(1),
-            length=length,
+            budget=budget,
+            undecided=undecided,
+            length=self.undecided.shape[1],
             step=step,
             order_keys=self.order_keys,
+            most=int(counts[0].max()),
         )
-        self.trace.forwards += state.masked.any(1)
         self._open = state.masked
         if self.choice.eos_guard:
-            self._guard(state, begin, end)
+            self._guard(state, *block)
+            state.budget = torch.minimum(budget, state.masked.sum(1))
         return state
 
+    def _laid_out(
+        self, scores: RowScores, where: Int64[Tensor, " m"], place: Int64[Tensor, " m"]
+    ) -> tuple[Tensor, ...]:
+        """Negative entropy, largest probability, log-sum-exp, token and row of logits, at their places."""
+        shape, device = self.undecided.shape, self.ids.device
+        if self._blank is None or self._blank[0].dtype != scores.lse.dtype:
+            none = torch.tensor([-torch.inf, -torch.inf, 0.0], dtype=scores.lse.dtype, device=device)
+            nowhere = torch.tensor([0, -1], device=device)
+            self._blank = tuple(x[:, None].repeat(1, shape.numel()) for x in (none, nowhere))
+        numbers = torch.stack((scores.neg_entropy, scores.maxprob, scores.lse))
+        words = torch.stack((scores.argmax, where))
+        found = (x.index_copy(1, place, y) for x, y in zip(self._blank, (numbers, words), strict=True))
+        return tuple(part for x in found for part in x.view(-1, *shape).unbind(0))
+
     def _logits(
-        self, b: Int[Tensor, " m"], n: Int[Tensor, " m"], begin: int, end: int, step: int, seen: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Logits, and the row of each masked position in them."""
+        self,
+        b: Int64[np.ndarray, " m"],
+        n: Int64[np.ndarray, " m"],
+        begin: int,
+        end: int,
+        step: int,
+        active: Bool[np.ndarray, " B"],
+    ) -> tuple[Float[Tensor, "r X"], Int64[Tensor, " m"], Int64[Tensor, " m"]]:
+        """Logits, the row of each masked position in them, and its place in the flattened responses."""
         start, length = self.region.start, self.ids.shape[1]
-        place = (n + (start - self.shift)).clamp(min=0)
+        place = b * self.undecided.shape[1] + n
+        source = np.maximum(n + (start - self.shift), 0)
         if self.calls.use_cache:
             first = max(start + begin - self.shift, 0)
             logits = self.calls.span(self.ids, first, start + end, refresh=step == 0)
-            where = b * logits.shape[1] + place - first
-            return logits.flatten(0, 1), where.to(self.ids.device, non_blocking=True)
-        alive = None
-        active = seen.any(1)
-        if not bool(active.all()):
-            kept = active.nonzero()[:, 0]
-            alive = kept.to(self.ids.device, non_blocking=True)
-            b = torch.empty(len(active), dtype=torch.int64).scatter_(0, kept, torch.arange(len(kept)))[b]
-        flat = (b * length + place).to(self.ids.device, non_blocking=True)
-        return self.calls.rows(self.ids, alive, flat)
+            where, place = self._sent(b * logits.shape[1] + source - first, place)
+            return logits.flatten(0, 1), where, place
+        if active.all():
+            rows, place = self._sent(b * length + source, place)
+            return *self.calls.rows(self.ids, None, rows), place
+        rows, place = self._sent((active.cumsum() - 1)[b] * length + source, place)
+        (alive,) = self._sent(active.nonzero()[0])
+        return *self.calls.rows(self.ids, alive, rows), place
 
     def _guard(self, state: StepState, begin: int, end: int) -> None:
         """End tokens are no candidates while an earlier position of the block is undecided."""
@@ -207,25 +242,25 @@ class Engine:
         """Put accepted tokens into the sequence, and into the trace."""
         accept, tokens = selection.accept & state.masked, selection.tokens
         reasons = selection.reasons
-        if not isinstance(reasons, Tensor):
-            reasons = torch.full_like(tokens, reasons)
         if self.forced is not None or self.choice.temperature > 0:
             tokens = self._drawn(state, selection, accept)
         if self.choice.eos_guard:
             tail = self._tail(state, accept, tokens, begin, end)
             tokens, reasons = torch.where(tail, state.argmax, tokens), torch.where(tail, TAIL, reasons)
             accept = accept | tail
-        self.response.copy_(torch.where(accept, tokens, self.response))
-        self.undecided &= ~accept
+        torch.where(accept, tokens, self.response, out=self.response)
+        self.undecided ^= accept  # what is accepted was undecided
         trace = self.trace
         trace.step.masked_fill_(accept, self._forward)
-        trace.token = torch.where(accept, tokens, trace.token)
-        trace.reason = torch.where(accept, reasons, trace.reason)
-        found = {"score": selection.scores, "neg_entropy": state.neg_entropy, "maxprob": state.maxprob}
-        found |= {"mixed_entropy": selection.mixed_entropy, "jsd": selection.jsd}
-        for name, values in found.items():
-            if values is not None:
-                setattr(trace, name, torch.where(accept, values.float(), getattr(trace, name)))
+        torch.where(accept, tokens, trace.token, out=trace.token)
+        if isinstance(reasons, Tensor):
+            torch.where(accept, reasons, trace.reason, out=trace.reason)
+        else:
+            trace.reason.masked_fill_(accept, reasons)
+        mixed = (selection.mixed_entropy, selection.jsd)
+        kept = (own if found is None else found for own, found in zip(self._numbers[3:], mixed, strict=True))
+        numbers = torch.stack((selection.scores, state.neg_entropy, state.maxprob, *kept)).float()
+        torch.where(accept, numbers, self._numbers, out=self._numbers)
         if selection.tied is not None:
             trace.steps_by_tie += selection.tied
 

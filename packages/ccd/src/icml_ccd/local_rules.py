@@ -45,7 +45,7 @@ class LocalRule:
     def select(self, state: StepState) -> Selection:
         """The best ``budget`` candidates; ties by the largest probability, then by position."""
         scores = self._scores(state)
-        keys = (scores, state.maxprob)
+        keys = (scores,) if scores is state.maxprob else (scores, state.maxprob)
         accept, tied = take_best(state, best_first(*keys), *keys)
         return Selection(accept, state.argmax, scores, LOCAL, tied)
 
@@ -101,7 +101,7 @@ class ThresholdRule:
 
     def select(self, state: StepState) -> Selection:
         """All that pass, or the best."""
-        return passed_or_best(state, state.maxprob >= self.threshold, state.maxprob)
+        return passed_or_best(state, state.maxprob >= self.threshold)
 
 
 class AgreementRule:
@@ -152,15 +152,14 @@ class AgreementRule:
         self._stable[b, n] = torch.where(calm, self._stable[b, n] + 1, 0)
         self._before[b, n], self._known[b, n] = logp, True
         passed = (self._stable >= self.history) & (state.maxprob > self.confidence)
-        return passed_or_best(state, passed, state.maxprob)
+        return passed_or_best(state, passed)
 
 
-def passed_or_best(state: StepState, passed: Tensor, scores: Tensor) -> Selection:
-    """Candidates that passed; in rows without any, the ``budget`` best."""
+def passed_or_best(state: StepState, passed: Tensor) -> Selection:
+    """Candidates that passed; in rows without any, the ``budget`` most probable."""
     passed = passed & state.masked
-    keys = (scores, state.maxprob)
-    best, tied = take_best(state, best_first(*keys), *keys)
+    best, tied = take_best(state, best_first(state.maxprob), state.maxprob)
     some = passed.any(1)
     accept = torch.where(some[:, None], passed, best)
     reasons = torch.where(some[:, None], PASSED, FALLBACK).expand_as(accept)
-    return Selection(accept, state.argmax, scores, reasons, tied & ~some)
+    return Selection(accept, state.argmax, state.maxprob, reasons, tied & ~some)

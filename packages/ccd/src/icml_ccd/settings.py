@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int, Int64
 from torch import Tensor
@@ -100,17 +101,15 @@ class Schedule:
     steps: tuple[int, ...] | None
     budget: int
 
-    def at(self, block: int, step: int, wanted: Int[Tensor, " B"], left: Int[Tensor, " B"]) -> Tensor:
-        """Tokens of every row at a step of a block that began with ``wanted`` and has ``left`` candidates.
+    def at(self, block: int, step: int, wanted: Int64[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
+        """Tokens of every row at a step of a block that began with ``wanted``; at least one.
 
         A block's tokens are spread over its steps, the first ones taking the remainder.
         """
         if self.steps is None:
-            share = torch.full_like(wanted, self.budget)
-        else:
-            steps = wanted.clamp(min=1, max=self.steps[block])
-            share = wanted // steps + (step < wanted % steps).long()
-        return torch.minimum(share.clamp(min=1), left)
+            return np.full_like(wanted, self.budget)
+        steps = wanted.clip(1, self.steps[block])
+        return (wanted // steps + (step < wanted % steps)).clip(1)
 
 
 def make_schedule(

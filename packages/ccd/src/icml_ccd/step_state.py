@@ -6,8 +6,10 @@ that is being decoded, is no candidate and scores -inf.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -43,11 +45,13 @@ class StepState:
         row_of: which row is a candidate's; -1 where there is none.
         score_temperature: divides the logits in all scores.
         exclude: a token that has no probability (the mask), or -1.
-        budget: how many tokens a row shall unmask; never more than it has candidates.
+        budget: how many tokens a row shall unmask; at least one where it has candidates, and never more than
+            those.
         undecided: how many response positions of a row are undecided in all.
         length: N, response positions in all.
         step: steps in this block so far.
         order_keys: a uniform number a position, drawn once a row, for rules that draw.
+        most: no row's budget is larger, as far as is known without waiting for the device.
     """
 
     masked: Bool[Tensor, "B N"]
@@ -64,6 +68,7 @@ class StepState:
     length: int
     step: int
     order_keys: Float[Tensor, "B N"]
+    most: int = sys.maxsize
 
     def logp(
         self, b: Int[Tensor, " k"], n: Int[Tensor, " k"], out: Float[Tensor, "k X"] | None = None
@@ -74,7 +79,8 @@ class StepState:
             b, n: row of the batch and position.
             out: where to put it.
         """
-        rows = self.row_of[b, n].clamp(min=0)
+        place = n if len(self.row_of) == 1 else b * self.row_of.shape[1] + n
+        rows = self.row_of.take(place).clamp_(min=0)
         if out is not None and out.dtype == self.logits.dtype:
             torch.index_select(self.logits, 0, rows, out=out)
         else:
@@ -82,7 +88,7 @@ class StepState:
             out = found if out is None else out.copy_(found)
         if self.score_temperature != 1:
             out /= self.score_temperature
-        out -= self.lse[b, n][:, None]
+        out -= self.lse.take(place)[:, None]
         if self.exclude >= 0:
             out[:, self.exclude] = -torch.inf
         return out
@@ -133,32 +139,55 @@ class Rule(Protocol):
 
 def best_first(
     *keys: Float[Tensor, "B N"] | Int[Tensor, "B N"] | Bool[Tensor, "B N"],
-) -> Int64[Tensor, "B N"]:
-    """Positions from best to worst: by the first key, ties by the next, last ties by position."""
+    among: Int64[Tensor, "B K"] | None = None,
+) -> Int64[Tensor, "B K"]:
+    """Positions from best to worst: by the first key, ties by the next, last ties by position.
+
+    Args:
+        keys: of all positions.
+        among: the positions that are put in order; all by default.
+    """
+    if among is not None:
+        among = among.sort(dim=1).values
+        keys = tuple(key.gather(1, among) for key in keys)
     order = keys[-1].sort(dim=1, descending=True, stable=True).indices
     for key in reversed(keys[:-1]):
         again = key.gather(1, order).sort(dim=1, descending=True, stable=True).indices
         order = order.gather(1, again)
-    return order
+    return order if among is None else among.gather(1, order)
+
+
+@lru_cache(maxsize=32)
+def counting(length: int, device: torch.device) -> Int64[Tensor, " length"]:
+    """0 to length - 1; kept from step to step, never to be written to."""
+    return torch.arange(length, device=device)
 
 
 def rank_of(order: Int64[Tensor, "B N"]) -> Int64[Tensor, "B N"]:
     """Place of every position in an order; 0 is the best."""
-    places = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    places = counting(order.shape[1], order.device).expand_as(order)
     return torch.empty_like(order).scatter_(1, order, places)
 
 
 def take_best(
-    state: StepState, order: Int64[Tensor, "B N"], *keys: Tensor
+    state: StepState, order: Int64[Tensor, "B K"], *keys: Float[Tensor, "B N"] | Bool[Tensor, "B N"]
 ) -> tuple[Bool[Tensor, "B N"], Bool[Tensor, " B"]]:
-    """The first ``budget`` candidates of an order, and rows in which a tie of all keys decided."""
-    accept = (rank_of(order) < state.budget[:, None]) & state.masked
-    if state.masked.shape[1] < 2:
+    """The first ``budget`` candidates of an order, and rows in which a tie of all keys decided.
+
+    Args:
+        state: the step.
+        order: by the keys; all positions, or one more of the best than any row's budget.
+        keys: by which candidates come before all else.
+    """
+    known = order.shape[1]
+    budget = state.budget.long()[:, None]
+    first = counting(known, order.device) < budget
+    accept = torch.zeros_like(state.masked).scatter_(1, order, first).logical_and_(state.masked)
+    if known < 2:
         return accept, torch.zeros_like(state.budget, dtype=torch.bool)
-    last = (state.budget - 1).clamp(min=0, max=order.shape[1] - 2).long()[:, None]
-    pair = torch.cat((order.gather(1, last), order.gather(1, last + 1)), 1)
-    tied = state.masked.gather(1, pair[:, 1:])[:, 0] & (state.budget > 0)
-    for key in keys:
-        two = key.gather(1, pair)
-        tied = tied & (two[:, 0] == two[:, 1])
-    return accept, tied & (state.budget < state.masked.sum(1))
+    last = (budget - 1).clamp_(min=0, max=known - 2)
+    pair = order.gather(1, torch.cat((last, last + 1), 1))
+    two = torch.stack(keys).gather(2, pair.expand(len(keys), -1, -1))
+    # Where candidates are left, the next one is a candidate too.
+    left = state.budget < state.masked.sum(1)
+    return accept, (two[..., 0] == two[..., 1]).all(0).logical_and_(left)

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+NUMBERS = ("score", "neg_entropy", "maxprob", "mixed_entropy", "jsd")
+"""The columns of a trace that are real numbers."""
+
+
 class Step(NamedTuple):
     """What one row accepted at one step: positions in the response, rising, with their tokens and scores."""
 
@@ -58,19 +62,21 @@ class DecodeTrace:
     settings: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, rows: int, length: int, like: Tensor) -> DecodeTrace:
-        """Nothing decided yet."""
-        whole = torch.full((rows, length), -1, dtype=torch.int64, device=like.device)
-        real = torch.full((rows, length), torch.nan, dtype=torch.float32, device=like.device)
-        count = torch.zeros(rows, dtype=torch.int64, device=like.device)
-        numbers = {name: real.clone() for name in ("score", "neg_entropy", "maxprob", "mixed_entropy", "jsd")}
+    def empty(cls, numbers: Float[Tensor, "5 B N"]) -> DecodeTrace:
+        """Nothing decided yet.
+
+        Args:
+            numbers: where the columns of ``NUMBERS`` are kept from now on; NaN.
+        """
+        whole = torch.full(numbers.shape[1:], -1, dtype=torch.int64, device=numbers.device)
+        count = torch.zeros(numbers.shape[1], dtype=torch.int64, device=numbers.device)
         return cls(
             step=whole,
             token=whole.clone(),
             reason=torch.zeros_like(whole),
             forwards=count,
             steps_by_tie=count.clone(),
-            **numbers,
+            **dict(zip(NUMBERS, numbers, strict=True)),
         )
 
     def steps(self, row: int = 0) -> Iterator[Step]:
@@ -116,7 +122,7 @@ class DecodeTrace:
             raise NeedsError("pandas", hint=install_command("icml-ccd[frame]")) from error
         row, place = (self.step >= 0).cpu().nonzero(as_tuple=True)
         columns = {"row": row.numpy(), "position": place.numpy()}
-        for name in ("step", "token", "score", "neg_entropy", "maxprob", "mixed_entropy", "jsd"):
+        for name in ("step", "token", *NUMBERS):
             columns[name] = getattr(self, name).cpu()[row, place].numpy()
         columns["reason"] = [REASONS[i] for i in self.reason.cpu()[row, place].tolist()]
         return pd.DataFrame(columns).sort_values(["row", "step", "position"], ignore_index=True)

@@ -17,6 +17,7 @@ from icml_kernels.autodiff import differentiable, zeros_for_none
 from icml_kernels.dispatch import raw_op
 from icml_kernels.language.buffer_mix import reference
 from icml_kernels.language.checks import require_shape
+from icml_kernels.language.masked_entropy_argmax import without_derivatives
 
 _HERE = "icml_kernels.language.buffer_mix"
 
@@ -72,7 +73,8 @@ def buffer_mix(
     if 0 in rows_logp.shape and weights.numel():
         raise ValueError(f"rows_logp has shape {list(rows_logp.shape)}; members need rows and tokens")
     there = torch.where(index >= 0, weights, 0)
-    return Mixture(*_buffer_mix(rows_logp, there / there.sum(1, keepdim=True), index.long()))
+    run = _forward if without_derivatives() else _buffer_mix
+    return Mixture(*run(rows_logp, there / there.sum(1, keepdim=True), index.long()))
 
 
 def _fake_forward(rows_logp: Tensor, weights: Tensor, index: Tensor) -> tuple[Tensor, ...]:

@@ -8,8 +8,9 @@ from numba import types
 from numba.extending import overload
 from torch import Tensor
 
+from icml_kernels.language.masked_entropy_argmax.cpu import shares_of
 from icml_kernels.language.rows_cpu import RUN, STRICT, _exp
-from icml_kernels.njit import njit, prange, threads
+from icml_kernels.njit import njit, prange
 
 
 def forward(rows_logp: Tensor, weights: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -27,7 +28,7 @@ def forward(rows_logp: Tensor, weights: Tensor, index: Tensor) -> tuple[Tensor, 
     given = (rows_logp, weights, index)
     results = (entropy, argmax, divergence, top)
     arguments = (*(t.contiguous().numpy() for t in given), *(r.numpy() for r in results))
-    shares = max(1, min(threads(), groups))
+    shares = shares_of(groups, index.numel() * rows_logp.shape[1])
     if shares == 1:
         _mix(0, groups, *arguments)
     else:

@@ -78,7 +78,20 @@ def masked_entropy_argmax(
     if exclude is not None and not 0 <= exclude < logits.shape[1]:
         raise ValueError(f"exclude={exclude} is none of the tokens 0 to {logits.shape[1] - 1}")
     options = (float(temperature), -1 if exclude is None else exclude)
-    return RowScores(*_masked_entropy_argmax(logits, rows.long(), *options))
+    run = _forward if without_derivatives() else _masked_entropy_argmax
+    return RowScores(*run(logits, rows.long(), *options))
+
+
+def without_derivatives() -> bool:
+    """Whether no derivative can be asked for, so that the raw operator alone will do.
+
+    An autograd Function costs time even under ``torch.no_grad``, on a small call as much as the operator.
+    Transforms of ``torch.func`` and forward mode work there too, and Dynamo wants the Function.
+    """
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    transforms = torch._C._functorch.get_interpreter_stack()
+    return transforms is None and torch.autograd.forward_ad._current_level < 0
 
 
 def _fake_forward(logits: Tensor, rows: Tensor, temperature: float, exclude: int) -> tuple[Tensor, ...]:

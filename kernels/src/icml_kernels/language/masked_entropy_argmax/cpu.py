@@ -20,6 +20,9 @@ from icml_kernels.language.row_blocks import BUFFER
 from icml_kernels.language.rows_cpu import RUN, _exp, _number, _rank
 from icml_kernels.njit import njit, prange, threads
 
+# Numbers below which starting threads takes longer than the loop does.
+SERIAL = 2**18
+
 
 def forward(
     logits: Tensor, rows: Tensor, temperature: float, exclude: int
@@ -87,9 +90,14 @@ def _parts(logits: Tensor, rows: Tensor) -> Iterator[slice]:
         yield slice(begin, min(begin + size, len(rows)))
 
 
+def shares_of(rows: int, numbers: int) -> int:
+    """In how many runs rows that hold so many numbers are shared out among threads."""
+    return 1 if numbers < SERIAL else max(1, min(threads(), rows))
+
+
 def _run(x: Tensor, rows: Tensor, options: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
     arguments = (x.numpy(), rows.contiguous().numpy(), *options, *(r.numpy() for r in results))
-    shares = max(1, min(threads(), len(rows)))
+    shares = shares_of(len(rows), len(rows) * x.shape[1])
     if shares == 1:
         _scores(0, len(rows), *arguments)
     else:
