@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from icml_kernels import buffer_mix, masked_entropy_argmax
-from tensor_memory import peak_bytes
+from icml_kernels.memory import peak_bytes
 from torch import Tensor
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}

@@ -13,6 +13,7 @@ from icml_kernels.language.every_case import scored
 from icml_kernels.language.masked_entropy_argmax import without_derivatives
 from icml_kernels.language.masked_entropy_argmax.cases import CASES, arguments
 from icml_kernels.language.masked_entropy_argmax.cpu import SERIAL, shares_of
+from icml_kernels.memory import peak_bytes
 from icml_kernels.testing import check_compiled, check_derivatives, check_raw_ops, check_route
 from scipy.stats import entropy as scipy_entropy
 
@@ -101,7 +102,7 @@ def test_other_layouts_are_read_as_they_are():
         assert torch.equal(a, e)
 
 
-def test_no_tensor_of_the_size_of_the_logits_is_made(peak_bytes):
+def test_no_tensor_of_the_size_of_the_logits_is_made():
     logits, rows = random(64, 4000).float(), torch.arange(0, 64, 2)
     assert peak_bytes(lambda: masked_entropy_argmax(logits, rows)) < 4 * 4000
 

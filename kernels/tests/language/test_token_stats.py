@@ -11,6 +11,7 @@ from icml_kernels import token_stats
 from icml_kernels.language.cases import head, random, ruled_out, tokens
 from icml_kernels.language.every_case import statistics
 from icml_kernels.language.token_stats.cases import CAPPED, CASES, arguments
+from icml_kernels.memory import peak_bytes
 from icml_kernels.testing import (
     cast,
     check_compiled,
@@ -221,7 +222,7 @@ def test_bad_arguments_are_named():
         token_stats(torch.zeros(2, 0), targets[:2])
 
 
-def test_memory_is_a_fraction_of_one_set_of_logits(monkeypatch, peak_bytes):
+def test_memory_is_a_fraction_of_one_set_of_logits(monkeypatch):
     monkeypatch.setattr("icml_kernels.language.row_blocks.BUFFER", 1)
     monkeypatch.setattr("icml_kernels.language.row_blocks.MIN_ROWS", 16)
     hidden, weight, _ = head(512, 16, 4000, with_bias=False)

@@ -11,6 +11,7 @@ from icml_kernels import topk_kl, topk_logprobs
 from icml_kernels.language.cases import head, random
 from icml_kernels.language.every_case import divergence
 from icml_kernels.language.topk_kl.cases import CAPPED, CASES, arguments, teacher
+from icml_kernels.memory import peak_bytes
 from icml_kernels.testing import cast, check_compiled, check_derivatives, check_raw_ops, check_route
 
 SMALL = arguments(4, 3, 6, 2)
@@ -154,7 +155,7 @@ def test_many_blocks_equal_one(monkeypatch, threads):
     torch.testing.assert_close(topk_kl(hidden, weight, *listed, bias=bias), one)
 
 
-def test_memory_is_a_fraction_of_one_set_of_logits(monkeypatch, peak_bytes):
+def test_memory_is_a_fraction_of_one_set_of_logits(monkeypatch):
     monkeypatch.setattr("icml_kernels.language.row_blocks.BUFFER", 1)
     monkeypatch.setattr("icml_kernels.language.row_blocks.MIN_ROWS", 16)
     hidden, weight, _ = cast(head(512, 16, 4000, with_bias=False), torch.float32)

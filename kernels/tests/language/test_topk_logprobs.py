@@ -12,6 +12,7 @@ from icml_kernels.language import rows_cpu
 from icml_kernels.language.cases import head, random, ruled_out
 from icml_kernels.language.every_case import listed
 from icml_kernels.language.topk_logprobs.cases import CASES, arguments
+from icml_kernels.memory import peak_bytes
 from icml_kernels.testing import cast, check_raw_ops, check_route
 
 
@@ -109,7 +110,7 @@ def test_compiled():
         assert torch.equal(a, e)
 
 
-def test_memory_is_a_tenth_of_softmax_and_topk(monkeypatch, peak_bytes):
+def test_memory_is_a_tenth_of_softmax_and_topk(monkeypatch):
     monkeypatch.setattr("icml_kernels.language.row_blocks.BUFFER", 1)
     monkeypatch.setattr("icml_kernels.language.row_blocks.MIN_ROWS", 16)
     hidden, weight, _ = cast(head(512, 16, 4000, with_bias=False), torch.float32)

@@ -11,6 +11,7 @@ from icml_kernels import weighted_nll
 from icml_kernels.language.cases import head, random, ruled_out, tokens
 from icml_kernels.language.every_case import weighted
 from icml_kernels.language.weighted_nll.cases import CAPPED, CASES, IDFT, arguments
+from icml_kernels.memory import peak_bytes
 from icml_kernels.testing import cast, check_compiled, check_raw_ops, check_route, derivatives, use_route
 
 SMALL = arguments(4, 3, 5, ignored=1)
@@ -239,7 +240,7 @@ def test_many_blocks_equal_one(monkeypatch, threads):
         torch.testing.assert_close(a.double(), e, rtol=1e-5, atol=1e-5)
 
 
-def test_memory_is_a_fraction_of_one_set_of_logits(monkeypatch, peak_bytes):
+def test_memory_is_a_fraction_of_one_set_of_logits(monkeypatch):
     monkeypatch.setattr("icml_kernels.language.row_blocks.BUFFER", 1)
     monkeypatch.setattr("icml_kernels.language.row_blocks.MIN_ROWS", 16)
     hidden, weight, _ = head(512, 16, 4000, with_bias=False)

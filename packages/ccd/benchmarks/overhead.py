@@ -31,8 +31,8 @@ from typing import Any
 
 import torch
 from icml_ccd import decode
-from icml_ccd.claims_cost import peak_bytes
 from icml_core.run import provenance, public, write_json
+from icml_kernels.memory import peak_bytes
 from torch import Tensor
 
 CASES = {"V = 50,000": 50_000, "V = 152,000": 152_000}

@@ -15,6 +15,7 @@ STEPS = {"smoke": 4, "small": 24, "full": 64}
 def memory(run: Run, seed: int) -> dict[str, float]:
     """Bytes that a decoding holds at once beyond given logits, over the buffer's d V |X| floats."""
     import torch
+    from icml_kernels.memory import peak_bytes
 
     from icml_ccd.decoding import decode
 
@@ -29,22 +30,6 @@ def memory(run: Run, seed: int) -> dict[str, float]:
     peak = peak_bytes(work)
     buffer = d * width * vocab * 4
     return {"beyond_the_buffer": float(peak - buffer), "peak": float(peak), "buffer": float(buffer)}
-
-
-def peak_bytes(call: Any) -> int:
-    """Bytes of the tensors that live at once during a call, as torch's allocator reports them."""
-    from torch.profiler import ProfilerActivity, profile
-
-    call()  # what is compiled and cached on first use does not count
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        call()
-    events = recorded.profiler.kineto_results.events()
-    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
-    live = peak = 0
-    for _, change in changes:
-        live += change
-        peak = max(peak, live)
-    return peak
 
 
 def step_time(run: Run, seed: int) -> dict[str, float]:

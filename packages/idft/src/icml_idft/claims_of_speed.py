@@ -22,9 +22,10 @@ def loss_cost(run: Run, seed: int) -> dict[str, float]:
     """
     import torch
     import torch.nn.functional as F
+    from icml_kernels.memory import peak_bytes
 
     from icml_idft.loss import IDFTLoss
-    from icml_idft.timing import peak_bytes, race
+    from icml_idft.timing import race
 
     rows, features, vocabulary = LOSS[run.scale]
     generator = torch.Generator().manual_seed(seed)
@@ -68,10 +69,11 @@ def published_idft(logits: Any, targets: Any) -> Any:
 def step_cost(run: Run, seed: int) -> dict[str, float]:
     """Seconds and peak bytes of a whole training step of a TinyLM, with IDFT and with SFT."""
     import torch
+    from icml_kernels.memory import peak_bytes
     from icml_lm import TinyConfig, TinyLM
 
     from icml_idft.loss import IDFTLoss
-    from icml_idft.timing import peak_bytes, race
+    from icml_idft.timing import race
 
     shape = {"smoke": (2, 8, 64), "small": (8, 64, 8192), "full": (32, 512, 49_152)}[run.scale]
     batch, tokens, vocabulary = shape

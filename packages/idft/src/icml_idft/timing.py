@@ -1,4 +1,4 @@
-"""Time and memory of calls in this process, for the claims."""
+"""Time of calls in this process, for the claims."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
-
-from torch.profiler import ProfilerActivity, profile
 
 Call = Callable[[], Any]
 
@@ -23,17 +21,3 @@ def race(calls: Mapping[str, Call], *, repeats: int) -> dict[str, float]:
             call()
             seconds[name] = min(seconds[name], time.perf_counter() - begin)
     return seconds
-
-
-def peak_bytes(call: Call) -> int:
-    """Bytes of the tensors on the CPU that a call has alive at once, beyond those before it."""
-    call()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        call()
-    events = recorded.profiler.kineto_results.events()  # type: ignore[union-attr]
-    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
-    live = peak = 0
-    for _, change in changes:
-        live += change
-        peak = max(peak, live)
-    return peak
