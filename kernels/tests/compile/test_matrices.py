@@ -11,7 +11,7 @@ from icml_kernels.ahead_of_time import SM_80, SM_90, TARGETS, Specialization, co
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter replaces the compiler in this process")
 
-OPS = ("ns_syrk", "retract_axpy", "rank1_load")
+OPS = ("ns_syrk", "retract_axpy", "rank1_load", "small_eigh")
 
 
 def everything() -> list:

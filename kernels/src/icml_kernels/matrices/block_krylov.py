@@ -20,6 +20,7 @@ from torch import Tensor
 from icml_kernels.matrices.checks import require_matrices
 from icml_kernels.matrices.msign import Reduce
 from icml_kernels.matrices.singular import spread_out
+from icml_kernels.matrices.small_eigh import small_eigh
 
 BLOCK = 8  # vectors of a block: seven Ritz vectors and the scout
 EXACT = 32  # up to so many rows or columns the small Gram matrix is solved instead
@@ -119,7 +120,7 @@ def _from_gram(w: Tensor, vectors: int, reduce: Reduce | None) -> KrylovTop:
     gram = torch.bmm(w, w.mT) if left_side else torch.bmm(w.mT, w)
     if reduce is not None:
         gram = reduce(gram)
-    values, basis = torch.linalg.eigh(gram.double())
+    values, basis = small_eigh(gram.double())
     sigma = values[:, -1].clamp_min(0.0).sqrt().to(w.dtype)
     count = min(vectors, basis.shape[2])
     best = basis[:, :, -count:].flip(2).mT.to(w.dtype)  # rows, the largest first
@@ -168,7 +169,7 @@ def _rayleigh_ritz(
     # Rows that do not exist are null vectors: below everything else, so that they are kept last.
     below = 1.0 + small.diagonal(dim1=1, dim2=2).sum(1)
     small = small - torch.diag_embed(torch.where(present, 0.0, below[:, None]))
-    values, basis = torch.linalg.eigh(small)
+    values, basis = small_eigh(small)
     kept = vectors - 1
     ritz = basis[:, :, -kept:].flip(2).mT
     coordinates = torch.cat([ritz, _sent_on(values, basis, scout, kept)], dim=1).to(space.dtype)
@@ -199,7 +200,7 @@ def _sent_on(values: Tensor, basis: Tensor, scout: Tensor, kept: int) -> Float[T
 
 def _orthonormal_rows(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Orthonormal rows E with X = C E, C, and which rows exist: dependent ones are zeros."""
-    values, vectors = torch.linalg.eigh(torch.bmm(x, x.mT).double())
+    values, vectors = small_eigh(torch.bmm(x, x.mT).double())
     exists = values > _DEPENDENT * values[:, -1:].clamp_min(_DEPENDENT)
     root = values.clamp_min(_TINY).sqrt() * exists
     inverse = torch.where(exists, 1.0 / root, 0.0)

@@ -17,6 +17,7 @@ from icml_kernels.matrices.checks import require_matrices, require_vectors
 from icml_kernels.matrices.matvec import matvec
 from icml_kernels.matrices.msign import Reduce
 from icml_kernels.matrices.singular import spread_out
+from icml_kernels.matrices.small_eigh import small_eigh
 
 _TINY = 1e-30
 _BREAKDOWN = 1e-5  # of a row in the span of the earlier ones; rounding decides what is left of it
@@ -131,7 +132,7 @@ def lanczos_top(
     t = torch.bmm(adjoint, adjoint.mT)
     if reduce is not None:
         t = reduce(t)
-    _, vectors = torch.linalg.eigh(t.double())
+    _, vectors = small_eigh(t.double())
     top = vectors[:, :, -1].to(m.dtype)
     left = matvec(basis.mT, top)
     image = matvec(adjoint.mT, top)

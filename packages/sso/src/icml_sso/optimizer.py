@@ -283,7 +283,7 @@ class SSO(Optimizer):
         self._steps += 1
         if not self._warned and active:
             self._warned = True
-            if self.coverage()["share"] == 0.0:
+            if optimizer_report.share(self) == 0.0:
                 warnings.warn(
                     "no parameter is in a matrix group: this step is AdamW everywhere. Give "
                     "SSO(build_param_groups(model)), and wrap with use_orig_params=True under FSDP1",

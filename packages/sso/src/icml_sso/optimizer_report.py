@@ -18,19 +18,24 @@ def coverage(optimizer: SSO) -> dict[str, float]:
     ``share`` of the elements are in matrices; ``msign_calls`` of the last step; ``failures`` of the solver
     and ``reruns`` of matrix signs in float32 since the beginning; ``skipped`` parameters for their gradients.
     """
-    sizes = {"matrix": 0, "adamw": 0}
-    for group in optimizer.param_groups:
-        sizes[group["kind"]] += sum(p.numel() for p in group["params"])
     totals = [report.double().sum(1).cpu() for report in optimizer.reports.values()]
     total = torch.stack(totals).sum(0) if totals else torch.zeros(len(REPORTED) + len(COUNTED))
     named = dict(zip((*REPORTED, *COUNTED), total.tolist(), strict=True))
     return {
-        "share": sizes["matrix"] / max(sizes["matrix"] + sizes["adamw"], 1),
+        "share": share(optimizer),
         "msign_calls": named["calls"],
         "failures": named["failures"],
         "reruns": named["reruns"],
         "skipped": float(optimizer.skipped),
     }
+
+
+def share(optimizer: SSO) -> float:
+    """The share of all elements that are in matrices."""
+    sizes = {"matrix": 0, "adamw": 0}
+    for group in optimizer.param_groups:
+        sizes[group["kind"]] += sum(p.numel() for p in group["params"])
+    return sizes["matrix"] / max(sizes["matrix"] + sizes["adamw"], 1)
 
 
 def stats(optimizer: SSO) -> dict[str, dict[str, Any]]:

@@ -101,9 +101,14 @@ def _on_host(steps: int) -> Tensor:
 
 
 def _coefficients(steps: int, device: torch.device) -> Tensor:
-    if torch.compiler.is_compiling():
-        return torch.tensor(polar_express_coefficients(steps), dtype=torch.float64, device=device)
-    return _on_host(steps).to(device)
+    if device.type == "cpu":
+        if torch.compiler.is_compiling():
+            return torch.tensor(polar_express_coefficients(steps), dtype=torch.float64)
+        return _on_host(steps)
+    # Written on the device, number by number: a copy from the host would be waited for.
+    flat = [x for triple in polar_express_coefficients(steps) for x in triple]
+    written = [torch.full((1,), x, dtype=torch.float64, device=device) for x in flat]
+    return torch.cat(written).view(-1, 3)
 
 
 def _like_overlap(t: Tensor, a: Tensor, b: Tensor, overlap: Tensor, *_: object) -> Tensor:

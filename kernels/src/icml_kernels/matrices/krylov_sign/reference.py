@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from icml_kernels.matrices.small_eigh import small_eigh
+
 GRID = 14  # points of the first search for a change of sign, between the bound and its 1e-5th part
 GRID_RATIO = 2.5
 ROOT_ITERATIONS = 12  # where the host may not look at results
@@ -22,7 +24,7 @@ def sign_entry(
     matrix = (
         t[:, None] + at * (mixed + mixed.mT)[:, None] + at.square() * (a[:, :, None] * a[:, None])[:, None]
     )
-    squares, vectors = torch.linalg.eigh(matrix)
+    squares, vectors = (x.unflatten(0, lam.shape) for x in small_eigh(matrix.flatten(0, 1)))
     norm = (square[:, None] + 2 * lam * overlap[:, None] + lam.square()).clamp_min(0.0).sqrt()
     inverse = 1.0 / (norm + EPSILON)
     y2 = squares.clamp_min(0.0) * inverse.square()[:, :, None]
