@@ -39,6 +39,7 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "matrices.rank1_load": ("rank1_load",),
         "matrices.retract_axpy": ("retract_axpy", "retract_axpy_"),
         "matrices.singular": ("power_iter", "top_singular"),
+        "matrices.small_eigh": ("small_eigh",),
         "molecules.bonded": ("BondedTerms", "bonded_energy", "bonded_energy_forces", "bonded_terms"),
         "molecules.cfconv_mlp": ("cfconv_mlp",),
         "molecules.cfconv_table": ("cfconv_table",),
@@ -56,6 +57,12 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "series.elastic_cross": ("elastic_cross",),
         "series.elastic_table": ("Alignment", "elastic_alignment"),
         "series.soft_elastic": ("soft_elastic",),
+        "subspaces.block_b_orth": ("Orthogonalised", "block_b_orth"),
+        "subspaces.moment_accumulate": ("moment_accumulate", "moment_accumulate_"),
+        "subspaces.spmm_csr": ("spmm_csr",),
+        "spectral.mode_product": ("mode_product",),
+        "spectral.radial_spectral_loss": ("radial_spectral_loss", "radial_weight", "spectral_amplitude"),
+        "spectral.spectral_conv": ("corner_modes", "spectral_conv", "truncated_irfft", "truncated_rfft"),
     },
 )
 
@@ -110,6 +117,7 @@ if TYPE_CHECKING:
     from icml_kernels.matrices.retract_axpy import retract_axpy_ as retract_axpy_
     from icml_kernels.matrices.singular import power_iter as power_iter
     from icml_kernels.matrices.singular import top_singular as top_singular
+    from icml_kernels.matrices.small_eigh import small_eigh as small_eigh
     from icml_kernels.molecules.bonded import BondedTerms as BondedTerms
     from icml_kernels.molecules.bonded import bonded_energy as bonded_energy
     from icml_kernels.molecules.bonded import bonded_energy_forces as bonded_energy_forces
@@ -133,3 +141,16 @@ if TYPE_CHECKING:
     from icml_kernels.series.elastic_table import Alignment as Alignment
     from icml_kernels.series.elastic_table import elastic_alignment as elastic_alignment
     from icml_kernels.series.soft_elastic import soft_elastic as soft_elastic
+    from icml_kernels.spectral.mode_product import mode_product as mode_product
+    from icml_kernels.spectral.radial_spectral_loss import radial_spectral_loss as radial_spectral_loss
+    from icml_kernels.spectral.radial_spectral_loss import radial_weight as radial_weight
+    from icml_kernels.spectral.radial_spectral_loss import spectral_amplitude as spectral_amplitude
+    from icml_kernels.spectral.spectral_conv import corner_modes as corner_modes
+    from icml_kernels.spectral.spectral_conv import spectral_conv as spectral_conv
+    from icml_kernels.spectral.spectral_conv import truncated_irfft as truncated_irfft
+    from icml_kernels.spectral.spectral_conv import truncated_rfft as truncated_rfft
+    from icml_kernels.subspaces.block_b_orth import Orthogonalised as Orthogonalised
+    from icml_kernels.subspaces.block_b_orth import block_b_orth as block_b_orth
+    from icml_kernels.subspaces.moment_accumulate import moment_accumulate as moment_accumulate
+    from icml_kernels.subspaces.moment_accumulate import moment_accumulate_ as moment_accumulate_
+    from icml_kernels.subspaces.spmm_csr import spmm_csr as spmm_csr

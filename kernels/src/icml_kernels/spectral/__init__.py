@@ -1,0 +1,1 @@
+"""Losses on Fourier amplitudes and products of truncated spectra, for neural operators."""

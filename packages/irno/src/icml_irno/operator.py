@@ -1,0 +1,430 @@
+"""The iterative refinement operator: h_0 = base(x), h_{k+1} = h_k + alpha Phi([x, h_k]) (arXiv 2605.24041).
+
+The base is frozen; Phi is one small network with the same weights at every k, so that K is chosen at
+inference.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from icml_irno.contraction import jacobian_norm
+from icml_irno.fixed_point import DIVERGED, LIMIT, SolveInfo, solve_fixed_point
+from icml_irno.resampling import spectral_resample
+
+ALPHA, K_DEFAULT = 0.2, 6  # the paper's, for training through all iterates
+_INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+class IRNO(nn.Module):
+    """A frozen operator with a learned corrector that is applied K times.
+
+    Args:
+        base: any module x -> h_0; None for h_0 = 0, which trains and runs the corrector alone.
+        refiner: [batch, in + out, *space] -> [batch, out, *space]; its ``out_channels`` is used where it has
+        one.
+        alpha: step size; part of what is learned. None leaves it to the training mode (0.2 until then).
+        K: steps of a call. None leaves it to the training mode (6 until then).
+        freeze_base: keep the base in eval mode, without gradients.
+        out_channels: of h, where the refiner does not say.
+        scale: [out] factors of Phi's output, such as the standard deviation of y - h_0; None for 1.
+        mask: True where a point exists, [*space] or [1, 1, *space]; land is filled for the network and NaN in
+            what is returned.
+        resize: ``"bilinear"`` brings x to the grid of h_0 where they differ (super-resolution).
+        resample: ``"spectral"`` refines fields of another grid at the trained resolution.
+        spacing: of the grid, along each axis; known after training.
+        shape: of the grid; known after training.
+        strict: a call raises where the iteration diverges.
+
+    Raises:
+        ValueError: alpha not positive, K below 1, an unknown resize or resample.
+
+    Example:
+        >>> model = IRNO(nn.Identity(), Refiner(1, 1, base_channels=4, depth=1, dims=1), alpha=0.5, K=2)
+        >>> [h.shape for h in model.iterates(torch.zeros(3, 1, 8), K=2)] == [(3, 1, 8)] * 3
+        True
+    """
+
+    def __init__(
+        self,
+        base: nn.Module | Callable[[Tensor], Tensor] | None,
+        refiner: nn.Module,
+        alpha: float | None = None,
+        K: int | None = None,
+        freeze_base: bool = True,
+        *,
+        out_channels: int | None = None,
+        scale: Sequence[float] | Tensor | None = None,
+        mask: Bool[Tensor, ...] | None = None,
+        resize: str | None = None,
+        resample: str | None = None,
+        spacing: Sequence[float] | None = None,
+        shape: Sequence[int] | None = None,
+        strict: bool = False,
+    ) -> None:
+        super().__init__()
+        check_step(ALPHA if alpha is None else alpha, K_DEFAULT if K is None else K)
+        if resize not in (None, "bilinear") or resample not in (None, "spectral"):
+            raise ValueError(
+                f"resize={resize!r} and resample={resample!r}; expected 'bilinear', 'spectral' or None"
+            )
+        self.base = base if base is None or isinstance(base, nn.Module) else _Callable(base).eval()
+        self.refiner = refiner
+        self.given = (alpha, K)  # what the user chose, which a training mode leaves alone
+        self.alpha, self.K = ALPHA if alpha is None else float(alpha), K_DEFAULT if K is None else int(K)
+        self.lam = (1.0, 2.0)
+        self.freeze_base, self.strict = freeze_base, strict
+        self.resize, self.resample = resize, resample
+        self.spacing = None if spacing is None else tuple(float(s) for s in spacing)
+        self.shape = None if shape is None else tuple(int(n) for n in shape)
+        known = out_channels if out_channels is not None else getattr(refiner, "out_channels", None)
+        self.out_channels: int | None = known
+        self.scale: Tensor | None
+        self.register_buffer("scale", None if scale is None else torch.as_tensor(scale).flatten().clone())
+        self.mask: Tensor | None
+        self.register_buffer(
+            "mask", None if mask is None else torch.as_tensor(mask).bool().clone(), persistent=False
+        )
+        if self.base is not None and freeze_base:
+            if self.base.training or any(p.requires_grad for p in self.base.parameters()):
+                _warn_once(
+                    "IRNO sets the base to eval mode and takes its gradients away (freeze_base=True); "
+                    "freeze_base=False leaves it as it is"
+                )
+            self.base.eval().requires_grad_(False)
+        self.register_state_dict_post_hook(_leave_base_out)
+        self.register_load_state_dict_post_hook(_expect_no_base)
+
+    # Training must not wake dropout or batch statistics of a frozen base.
+    def train(self, mode: bool = True) -> IRNO:
+        """Set the corrector's mode; a frozen base stays in eval mode."""
+        super().train(mode)
+        if self.base is not None and self.freeze_base:
+            self.base.eval()
+        return self
+
+    def get_extra_state(self) -> Tensor:
+        """alpha, K and lam, so that a state dict holds all that was learned."""
+        return torch.tensor([self.alpha, self.K, *self.lam], dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """What :meth:`get_extra_state` gave."""
+        alpha, steps, first, last = state.tolist()
+        check_step(alpha, int(steps))
+        self.alpha, self.K, self.lam = alpha, int(steps), (first, last)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch in *space"],
+        K: int | None = None,
+        mask: Bool[Tensor, ...] | None = None,
+        spacing: Sequence[float] | None = None,
+    ) -> Float[Tensor, "batch out *space"]:
+        """h_K; K = 0 gives the base's output bit for bit.
+
+        Args:
+            x: the operator's input.
+            K: steps; the model's by default.
+            mask: of each sample, [batch, 1, *space], beside or instead of the model's.
+            spacing: of x's grid, to refuse another domain than the trained one.
+
+        Raises:
+            TypeError: x is complex or of integers.
+            ValueError: shapes, channels or grids that do not fit together; see :meth:`start`.
+            FloatingPointError: with ``strict``, an iterate that is not finite or 1000 times the start.
+        """
+        steps = self.K if K is None else K
+        if steps < 0:
+            raise ValueError(f"K={steps}; expected 0 (the base alone) or more")
+        valid = self._mask(mask)
+        x, h = self.start(x, valid)
+        first = h
+        if steps:
+            if self._on_trained_grid(h, spacing):
+                h = self._iterate(x, h, steps)
+            else:
+                h = self._iterate_resampled(x, h, steps)
+        if self.strict and not bool(h.norm() <= LIMIT * torch.maximum(first.norm(), x.norm())):
+            raise FloatingPointError(
+                f"the iteration diverged within {steps} steps: |h_K| = {float(h.norm()):.3g}, |h_0| = "
+                f"{float(first.norm()):.3g}; take fewer steps, or train with a smaller alpha={self.alpha}"
+            )
+        return h if valid is None else torch.where(valid, h, math.nan)
+
+    def iterates(
+        self,
+        x: Float[Tensor, "batch in *space"],
+        K: int | None = None,
+        mask: Bool[Tensor, ...] | None = None,
+    ) -> list[Float[Tensor, "batch out *space"]]:
+        """h_0 ... h_K, K + 1 fields.
+
+        Raises:
+            TypeError, ValueError: as :meth:`forward`.
+        """
+        valid = self._mask(mask)
+        x, h = self.start(x, valid)
+        found = [h]
+        for _ in range(self.K if K is None else K):
+            h = self.step(x, h)
+            found.append(h)
+        return found if valid is None else [torch.where(valid, f, math.nan) for f in found]
+
+    def solve(
+        self,
+        x: Float[Tensor, "batch in *space"],
+        tol: float = 1e-3,
+        max_iter: int | None = None,
+        anderson: int = 0,
+        mask: Bool[Tensor, ...] | None = None,
+    ) -> tuple[Float[Tensor, "batch out *space"], SolveInfo]:
+        """Iterate until |h_{k+1} - h_k| < tol |h_k|, each sample by itself; without gradients.
+
+        A sample that diverges (not finite, or 1000 times its start) keeps its last finite iterate, and a
+        warning says so.
+
+        Args:
+            x: the operator's input.
+            tol: relative length of the last step.
+            max_iter: most steps; 2 K by default.
+            anderson: earlier iterates that a step is mixed from, such as 3; 0 for plain steps.
+            mask: as of :meth:`forward`.
+
+        Raises:
+            TypeError, ValueError: as :meth:`forward`; options out of range.
+        """
+        valid = self._mask(mask)
+        with torch.no_grad():
+            x, h = self.start(x, valid)
+            h, info = solve_fixed_point(
+                lambda h, rows: self.alpha * self.correction(x[rows], h),
+                h, tol=tol, max_iter=2 * self.K if max_iter is None else max_iter, anderson=anderson,
+            )  # fmt: skip
+        if info.status == DIVERGED:
+            bad = [i for i, s in enumerate(info.statuses) if s == DIVERGED]
+            warnings.warn(
+                f"the iteration diverged on samples {bad[:10]}; their last finite iterates are returned. "
+                "Take "
+                f"fewer steps (max_iter), or train with a smaller alpha={self.alpha}",
+                stacklevel=2,
+            )
+        return (h if valid is None else torch.where(valid, h, math.nan)), info
+
+    def contraction(self, x: Float[Tensor, "batch in *space"], iters: int = 20) -> Float[Tensor, " batch"]:
+        """q = |I + alpha dPhi/dh| at h_K of each sample, by power iteration: contraction on these samples
+        only.
+
+        Raises:
+            TypeError, ValueError: as :meth:`forward`.
+        """
+        with torch.no_grad():
+            x, h = self.start(x, self._mask(None))
+            h = self._iterate(x, h, self.K)
+        return jacobian_norm(lambda at: self.step(x, at), h, iters)
+
+    def rebase(self, base: nn.Module | Callable[[Tensor], Tensor] | None) -> IRNO:
+        """The same corrector, the very module, on another frozen base for the same fields and
+        normalisation."""
+        refiner, mask = self.refiner, self.mask
+        other = IRNO(
+            base, refiner, self.alpha, self.K, self.freeze_base, out_channels=self.out_channels,
+            scale=self.scale, mask=mask, resize=self.resize, resample=self.resample, spacing=self.spacing,
+            shape=self.shape, strict=self.strict,
+        )  # fmt: skip
+        other.given, other.lam = self.given, self.lam
+        return other.train(self.training)
+
+    @classmethod
+    def wrap(
+        cls, base: nn.Module | Callable[[Tensor], Tensor], in_channels: int, out_channels: int, **options: Any
+    ) -> IRNO:
+        """A corrector of the right shape around any base; see :func:`icml_irno.wrapping.wrap`."""
+        from icml_irno.wrapping import wrap
+
+        return wrap(cls, base, in_channels, out_channels, **options)
+
+    def start(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """x on the grid of h_0 and filled under the mask, and h_0.
+
+        Raises:
+            TypeError: a field that is complex or of integers.
+            ValueError: the base gives another number of channels than the refiner corrects, or another grid
+                than x has and ``resize`` is off.
+        """
+        check_field("x", x)
+        if mask is not None and mask.shape[2:] == x.shape[2:]:
+            x = fill_masked(x, mask)
+        if self.base is None:
+            if self.out_channels is None:
+                raise ValueError(
+                    "base=None needs out_channels=, since the refiner does not say how many it gives"
+                )
+            h = x.new_zeros(x.shape[0], self.out_channels, *x.shape[2:])
+        elif self.freeze_base:
+            with torch.no_grad():
+                h = self.base(x)
+        else:
+            h = self.base(x)
+        check_field("the base's output", h)
+        if h.dim() != x.dim() or (self.out_channels is not None and h.shape[1] != self.out_channels):
+            raise ValueError(
+                f"the base gives fields of shape {list(h.shape)} for inputs {list(x.shape)}; expected "
+                f"[batch, {self.out_channels}, *space] for a refiner of out_channels={self.out_channels}"
+            )
+        if h.shape[2:] != x.shape[2:]:
+            if self.resize is None:
+                raise ValueError(
+                    f"x has the grid {list(x.shape[2:])} but the base's output {list(h.shape[2:])}; "
+                    "give resize='bilinear' to bring x to the latter"
+                )
+            mode = _INTERPOLATION[x.dim() - 2]
+            x = F.interpolate(x, size=h.shape[2:], mode=mode, align_corners=False)
+        return x, h
+
+    def correction(self, x: Tensor, h: Tensor) -> Float[Tensor, "batch out *space"]:
+        """Phi([x, h]), times the scale of each channel."""
+        found = self.refiner(torch.cat([x, h], 1))
+        if self.scale is None:
+            return found
+        return found * self.scale.to(found.dtype).view(1, -1, *[1] * (found.dim() - 2))
+
+    def step(self, x: Tensor, h: Tensor) -> Float[Tensor, "batch out *space"]:
+        """h + alpha Phi([x, h])."""
+        return h + self.alpha * self.correction(x, h)
+
+    def _iterate(self, x: Tensor, h: Tensor, steps: int) -> Tensor:
+        for _ in range(steps):
+            h = self.step(x, h)
+        return h
+
+    def _iterate_resampled(self, x: Tensor, h: Tensor, steps: int) -> Tensor:
+        """Refine at the trained resolution; what the trained grid cannot hold stays as the base gave it."""
+        assert self.shape is not None
+        modes = getattr(self.refiner, "padding", None)
+        low_x, low_h = (spectral_resample(f, self.shape, modes) for f in (x, h))
+        change = self._iterate(low_x, low_h, steps) - low_h
+        return h + spectral_resample(change, h.shape[2:], modes)
+
+    def _on_trained_grid(self, h: Tensor, spacing: Sequence[float] | None) -> bool:
+        if self.shape is None:
+            return True
+        here = tuple(h.shape[2:])
+        if spacing is not None and self.spacing is not None:
+            trained = [n * s for n, s in zip(self.shape, self.spacing, strict=True)]
+            now = [n * s for n, s in zip(here, spacing, strict=True)]
+            if any(not math.isclose(a, b, rel_tol=1e-3) for a, b in zip(trained, now, strict=True)):
+                raise ValueError(
+                    f"x covers a domain of {now} but the corrector was trained on {trained}; its filters "
+                    "count "
+                    "in cells, so that a crop or another domain needs a training of its own"
+                )
+        if here == self.shape:
+            return True
+        if self.resample is None:
+            raise ValueError(
+                f"x has the grid {list(here)} but the corrector was trained on {list(self.shape)}; set "
+                "model.resample = 'spectral' to refine at the trained resolution"
+            )
+        return False
+
+    def _mask(self, mask: Tensor | None) -> Tensor | None:
+        if mask is None and self.mask is None:
+            return None
+        if mask is None or self.mask is None:
+            return as_mask(mask if self.mask is None else self.mask)
+        return as_mask(mask) & as_mask(self.mask)
+
+
+def fill_masked(
+    x: Float[Tensor, "batch channels *space"], mask: Bool[Tensor, ...]
+) -> Float[Tensor, "batch channels *space"]:
+    """x with every point under the mask set to its channel's mean over the others; NaN there leaves no
+    trace."""
+    kept = torch.where(mask, x, 0)
+    axes = tuple(range(2, x.dim()))
+    count = mask.to(x.dtype).sum(axes, keepdim=True).clamp_min(1)
+    return torch.where(mask, x, kept.sum(axes, keepdim=True) / count)
+
+
+def as_mask(mask: Bool[Tensor, ...]) -> Bool[Tensor, "batch 1 *space"]:
+    """A mask [*space], or already [batch, 1, *space], as the latter; three axes with 1 in the middle are a
+    batch."""
+    batched = mask.dim() > 3 or (mask.dim() == 3 and mask.shape[1] == 1)
+    return mask.bool() if batched else mask.bool()[None, None]
+
+
+def check_field(name: str, x: Any) -> None:
+    """Refuse what is no real field.
+
+    Raises:
+        TypeError: complex, integer, or no tensor.
+        ValueError: not one to three spatial axes.
+    """
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(
+            f"{name} is {kind}; expected a real floating tensor [batch, channels, *space] (convert integers, "
+            "and split complex fields into two channels)"
+        )
+    if not 3 <= x.dim() <= 5:
+        raise ValueError(
+            f"{name} has shape {list(x.shape)}; expected [batch, channels, *space], one to three axes"
+        )
+
+
+def check_step(alpha: float, K: int) -> None:
+    """Refuse a step that does not move.
+
+    Raises:
+        ValueError: alpha not positive and finite, or K below 1 or no whole number.
+    """
+    if not (alpha > 0 and math.isfinite(alpha)):
+        raise ValueError(f"alpha={alpha}; expected a positive step, such as 0.2 (unroll) or 1.0 (detached)")
+    if K < 1 or int(K) != K:
+        raise ValueError(f"K={K}; expected a whole number of refinement steps from 1 on")
+
+
+class _Callable(nn.Module):
+    """A base that is a function, such as an interpolation."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, stacklevel=4)
+
+
+def _leave_base_out(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+    for key in [k for k in state if k.startswith(f"{prefix}base.")]:
+        del state[key]
+
+
+def _expect_no_base(module: nn.Module, incompatible: Any) -> None:
+    # Within a larger model the keys carry its prefix, which this hook is not told.
+    own = {f"base.{name}" for name in ({} if module.base is None else module.base.state_dict())}
+    missing = incompatible.missing_keys
+    missing[:] = [key for key in missing if not any(key == name or key.endswith(f".{name}") for name in own)]
+
+
+def frozen_copy(base: nn.Module) -> nn.Module:
+    """A copy in eval mode without gradients, for those who keep training the original."""
+    return copy.deepcopy(base).eval().requires_grad_(False)
