@@ -19,6 +19,7 @@ CACHE_KEYS = [{"file": "pyproject.toml"}, {"file": "src/**/*"}]
 MAX_LINES = 500
 # Import names that differ from the distribution's name.
 DISTRIBUTION_OF = {
+    "skfem": "scikit-fem",
     "sklearn": "scikit-learn",
     "PIL": "pillow",
     "yaml": "pyyaml",

@@ -1,0 +1,1 @@
+"""What subspace eigensolvers do between factorizations: orthogonalise, sum moments, sparse products."""

@@ -1,0 +1,34 @@
+"""The Triton kernels of subspaces, compiled ahead of time: they fit, none spills."""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+import pytest
+from icml_kernels.ahead_of_time import SM_80, SM_90, TARGETS, Specialization, compile_ahead
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter replaces the compiler in this process")
+
+OPS = ("moment_accumulate", "spmm_csr")
+
+
+def everything() -> list:
+    if INTERPRETED or importlib.util.find_spec("triton") is None:
+        return [pytest.param(None, None, marks=pytest.mark.skip(reason="needs Triton's compiler"))]
+    return [
+        pytest.param(what, target, id=f"{what}-{target}")
+        for op in OPS
+        for what in importlib.import_module(f"icml_kernels.subspaces.{op}.triton").specializations()
+        for target in TARGETS
+    ]
+
+
+@pytest.mark.parametrize(("what", "target"), everything())
+def test_kernel_fits(what: Specialization, target: str) -> None:
+    report = compile_ahead(what, target)
+    assert report.shared_bytes <= 64 * 1024
+    if target in (SM_80, SM_90):
+        assert report.spilled_bytes == 0
+        assert 0 < report.registers <= 255

@@ -1,0 +1,224 @@
+"""A - s B factorized once: it solves, and its pivots count the eigenvalues below s.
+
+Sylvester's law of inertia: for B >= 0 the number of eigenvalues below s is the number of negative pivots of
+A - s B = L D L^H, less those that infinite eigenvalues always contribute. SuperLU in symmetric mode pivots on
+the diagonal, so that the signs of diag(U) are those of D where rows and columns were permuted alike.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from scipy.sparse.linalg import SuperLU, splu
+
+from icml_deepcontour.fill import check_fill
+from icml_deepcontour.pencil import Pattern, Pencil
+
+log = logging.getLogger(__name__)
+
+SINGULAR = 1e-15  # a pivot below this part of ||A - s B|| counts as zero
+REFINED = 1e3  # growth of the entries above which every solve is refined once
+UNSTABLE = 1e6  # growth above which the signs of the pivots are not believed
+DENSE = 3000  # rows up to which a dense LDL^H stands in where the diagonal cannot be the pivot
+TRIES = 8  # shifts that are tried where one hits an eigenvalue
+
+Solve = Callable[[np.ndarray], np.ndarray]
+Factorize = Callable[[float], tuple[Solve, "int | None"]]
+
+
+@dataclass(frozen=True)
+class ShiftedFactor:
+    """A factorization of A - shift B.
+
+    Attributes:
+        shift: s, perhaps moved off an eigenvalue.
+        negative: pivots below 0.
+        exact: the count is proved; else `reason` says why not.
+        reason: empty where exact.
+        solve: [n, b] -> (A - s B)^-1 of it.
+        entries: of L and U.
+        rounding: by how much the factors differ from the matrix, over the typical B_ii.
+    """
+
+    shift: float
+    negative: int
+    exact: bool
+    reason: str
+    solve: Solve
+    entries: int
+    rounding: float = 0.0
+
+
+class Factorizer:
+    """Factorizations of one pencil at many real shifts. The order of elimination is found once.
+
+    Args:
+        pencil: Hermitian.
+        max_bytes: largest size of one factor, by prediction; None for what is free.
+        factorize: the user's own ``f(sigma) -> (solve, negative_count or None)``.
+        order: order of elimination of an earlier pencil with the same pattern.
+    """
+
+    def __init__(
+        self,
+        pencil: Pencil,
+        *,
+        max_bytes: float | None = None,
+        factorize: Factorize | None = None,
+        order: np.ndarray | None = None,
+    ) -> None:
+        self.pencil, self._user = pencil, factorize
+        self.count = 0
+        self._pattern: Pattern | None = None
+        if factorize is None:
+            check_fill(pencil.pattern.shifted(0.0), max_bytes)
+            self._pattern = pencil.pattern
+            if order is not None:
+                order = np.asarray(order)
+                if order.shape != (pencil.n,) or not np.array_equal(np.sort(order), np.arange(pencil.n)):
+                    raise ValueError(
+                        f"ordering has shape {list(order.shape)}; expected a permutation of {pencil.n} rows"
+                    )
+                self._pattern = self._pattern.permuted(order)
+
+    @property
+    def order(self) -> np.ndarray | None:
+        """The order of elimination, for ``order=`` of the next pencil."""
+        return None if self._pattern is None else self._pattern.order
+
+    def __call__(self, shift: float, *, spacing: float | None = None) -> ShiftedFactor:
+        """Factorize A - shift B; a shift that hits an eigenvalue is moved by 1e-8 of the spacing, and logged.
+
+        Args:
+            shift: where.
+            spacing: about the distance of neighbouring eigenvalues.
+
+        Raises:
+            numpy.linalg.LinAlgError: no shift nearby gives a regular matrix: the pencil itself is singular.
+        """
+        step = 1e-8 * (spacing or max(abs(shift), 1e-8 * self.pencil.scale))
+        at = float(shift)
+        for attempt in range(TRIES):
+            self.count += 1
+            try:
+                return self._from_user(at) if self._user is not None else self._from_superlu(at)
+            except _SingularError:
+                moved = float(shift) - step * 10.0**attempt
+                log.info("shift %.17g hits an eigenvalue; moved to %.17g", at, moved)
+                at = moved
+        raise np.linalg.LinAlgError(
+            f"A - s B is singular for s = {shift:g} and {TRIES - 1} shifts below it: A and B share a "
+            f"null vector; "
+            "remove it with eliminate="
+        )
+
+    def _from_user(self, shift: float) -> ShiftedFactor:
+        assert self._user is not None
+        solve, negative = self._user(shift)
+        if not callable(solve):
+            raise TypeError("factorize(sigma) must give (solve, negative_count); solve is not callable")
+
+        def blocks(rhs: np.ndarray) -> np.ndarray:
+            found = np.asarray(solve(rhs))
+            if found.shape != rhs.shape:
+                raise ValueError(f"the given solve turned {list(rhs.shape)} into {list(found.shape)}")
+            return found
+
+        known = negative is not None
+        reason = "" if known else "factorize= gives no negative_count"
+        return ShiftedFactor(shift, int(negative) if known else 0, known, reason, blocks, 0)
+
+    def _from_superlu(self, shift: float) -> ShiftedFactor:
+        assert self._pattern is not None
+        pattern = self._pattern
+        matrix = pattern.shifted(shift)
+        lu = symmetric_lu(matrix, "NATURAL" if pattern.order is not None else "MMD_AT_PLUS_A")
+        order = pattern.order
+        if order is None:
+            # Later shifts keep this order and leave the search for it out.
+            self._pattern = pattern.permuted(np.argsort(lu.perm_c))
+        if not np.array_equal(lu.perm_r, lu.perm_c):
+            return self._unsymmetric(shift, matrix, order)
+        pivots = lu.U.diagonal().real
+        norm = float(np.max(np.asarray(abs(matrix).sum(axis=0)), initial=0.0)) or 1.0
+        if not np.isfinite(pivots).all() or np.abs(pivots).min() < SINGULAR * norm:
+            raise _SingularError
+        bound = growth(lu, norm)
+        if bound > UNSTABLE:
+            return self._unsymmetric(shift, matrix, order)
+        negative = int(np.count_nonzero(pivots < 0))
+        solve = solver(lu, matrix, order, refine=bound > REFINED)
+        rounding = max(bound, 1.0) * float(np.finfo(float).eps) * norm / self.pencil.b_typical
+        return ShiftedFactor(shift, negative, True, "", solve, int(lu.nnz), rounding)
+
+    def _unsymmetric(self, shift: float, matrix: sp.csc_array, order: np.ndarray | None) -> ShiftedFactor:
+        """Other pivots than the diagonal; a dense LDL^H counts where it is affordable."""
+        try:
+            lu = splu(matrix)
+        except RuntimeError as error:
+            raise _SingularError from error
+        solve = solver(lu, matrix, order, refine=False)
+        if matrix.shape[0] <= DENSE:
+            _, d, _ = scipy.linalg.ldl(matrix.toarray(), hermitian=True)
+            return ShiftedFactor(shift, negative_eigenvalues(d), True, "", solve, int(lu.nnz))
+        reason = "pivots on the diagonal are zero or lose too many digits (perm_r would differ from perm_c)"
+        return ShiftedFactor(shift, 0, False, reason, solve, int(lu.nnz))
+
+
+class _SingularError(ArithmeticError):
+    """A pivot is zero."""
+
+
+def symmetric_lu(matrix: sp.csc_array, order: str) -> SuperLU:
+    """SuperLU in symmetric mode: pivots on the diagonal, whatever their size.
+
+    Raises:
+        _SingularError: a pivot is exactly zero.
+    """
+    try:
+        options: Any = {"SymmetricMode": True}
+        made: Any = splu
+        return made(matrix, permc_spec=order, diag_pivot_thresh=0.0, options=options)
+    except RuntimeError as error:
+        if "singular" in str(error):
+            raise _SingularError from error
+        raise
+
+
+def growth(lu: SuperLU, norm: float) -> float:
+    """|| |L| |U| || / ||M||: the factors are those of a matrix within eps times this of M."""
+    total = abs(lu.L) @ (abs(lu.U) @ np.ones(lu.shape[0]))
+    return float(total.max()) / norm
+
+
+def solver(lu: SuperLU, matrix: sp.csc_array, order: np.ndarray | None, *, refine: bool) -> Solve:
+    """Blocks of right-hand sides, in the original order of rows."""
+
+    def solve(rhs: np.ndarray) -> np.ndarray:
+        b = np.asfortranarray(rhs if order is None else rhs[order], dtype=matrix.dtype)
+        x = lu.solve(b)
+        if refine:
+            x += lu.solve(np.asfortranarray(b - matrix @ x))
+        if order is None:
+            return x
+        out = np.empty_like(x)
+        out[order] = x
+        return out
+
+    return solve
+
+
+def negative_eigenvalues(d: Any) -> int:
+    """Negative eigenvalues of a block-diagonal matrix of blocks of 1 and 2 rows."""
+    n, i, found = len(d), 0, 0
+    while i < n:
+        size = 2 if i + 1 < n and d[i + 1, i] != 0 else 1
+        found += int(np.count_nonzero(np.linalg.eigvalsh(d[i : i + size, i : i + size]) < 0))
+        i += size
+    return found
