@@ -121,6 +121,48 @@ def test_the_nucleus_is_taken_before_the_temperature():
     assert set(found.token.tolist()) == {0, 1}
 
 
+def by_sorting(m, u, top_p, temperature):
+    """The draw from one row of log-probabilities by its words (sort, cut, cumulate), and the nucleus."""
+    mass = m.exp() / m.exp().sum()
+    ordered = sorted(range(len(m)), key=lambda v: -m[v].item())
+    kept, before = [], 0.0
+    for v in ordered:
+        if before >= top_p:
+            break
+        kept.append(v)
+        before += mass[v].item()
+    weights = [math.exp((m[v] - m[ordered[0]]).item() / temperature) for v in kept]
+    threshold, cumulated = u * math.fsum(weights), 0.0
+    for v, w in zip(kept, weights, strict=True):
+        cumulated += w
+        if cumulated > threshold:
+            return v, kept
+    return kept[-1], kept
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([2, 40, 700]),
+    st.sampled_from([0.0, 0.05, 1.0, 20.0]),
+    st.sampled_from([0.0517, 0.333, 0.7071, 0.951, 0.99993]),
+    st.floats(0.02, 8.0),
+    st.sampled_from([None, 4]),
+)
+def test_the_draw_is_that_of_a_sorted_row(seed, vocabulary, spread, top_p, temperature, steps):
+    """Whatever bins a row's numbers fall into, with and without ties."""
+    p = spread * random(4, vocabulary, seed=seed)
+    if steps is not None:
+        p = (steps * p).round() / steps
+    u = torch.cat((uniforms(2, seed), torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)))
+    found = geometric_mix_sample(p, p, u, share=torch.zeros(4), top_p=top_p, temperature=temperature).token
+    rows = zip(p.log_softmax(1), u.tolist(), strict=True)
+    expected, kept = zip(*(by_sorting(m, x, top_p, temperature) for m, x in rows), strict=True)
+    assert found[:3].tolist() == list(expected[:3])
+    # The largest number below 1 asks for the end of the cumulated weights, where rounding decides.
+    assert found[3] in kept[3]
+
+
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.05, 0.99), st.floats(0.1, 3.0))
 def test_a_token_lies_in_the_nucleus(seed, top_p, temperature):

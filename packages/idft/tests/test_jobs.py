@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from icml_core import Run
-from icml_idft import jobs
+from icml_idft import jobs, jobs_of_rewriting
 from icml_idft.skills import task
 from icml_lm import load
 from icml_lm.tasks.digit_ops import tokenizer
@@ -81,7 +81,7 @@ def test_a_stopped_fine_tuning_goes_on_bit_for_bit(tmp_path, files, monkeypatch)
 def test_answers_are_rewritten(tmp_path, files):
     model, data = files
     options = {"data": data, "model": model, "split": "", "max_new_tokens": 6}
-    result = jobs.hinted(run=run(tmp_path / "out"), **options)
+    result = jobs_of_rewriting.hinted(run=run(tmp_path / "out"), **options)
     rows = [json.loads(x) for x in (tmp_path / "out" / "rewritten.jsonl").read_text().splitlines()]
     assert len(rows) == result["rows"] == 8
     assert set(rows[0]) == {"prompt", "response", "phi", "lambda", "finish"}
@@ -91,13 +91,13 @@ def test_a_realignment_goes_on_after_its_last_row(tmp_path, files):
     model, data = files
     options = {"data": data, "model": model, "split": "", "answers": "any", "max_new_tokens": 8, "batch": 3}
     options |= {"phi_min": -100.0, "retries": 1}
-    result = jobs.realign(run=run(tmp_path / "whole"), **options)
+    result = jobs_of_rewriting.realign(run=run(tmp_path / "whole"), **options)
     path = tmp_path / "whole" / "realigned.jsonl"
     rows = path.read_text().splitlines()
     assert len(rows) == result["rows"] == 8
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "realigned.jsonl").write_text("\n".join(rows[:3]) + "\n")
-    assert jobs.realign(run=run(tmp_path / "part", resumed=True), **options) == result
+    assert jobs_of_rewriting.realign(run=run(tmp_path / "part", resumed=True), **options) == result
     assert (tmp_path / "part" / "realigned.jsonl").read_text().splitlines() == rows
     with pytest.raises(ValueError, match="no boxed answer"):
-        jobs.realign(run=run(tmp_path / "boxed"), **{**options, "answers": "boxed"})
+        jobs_of_rewriting.realign(run=run(tmp_path / "boxed"), **{**options, "answers": "boxed"})

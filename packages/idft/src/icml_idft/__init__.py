@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from icml_idft.hinted import HintedDecoder as HintedDecoder
     from icml_idft.loss import IDFTLoss as IDFTLoss
     from icml_idft.preconditioned import PreconditionedAdamW as PreconditionedAdamW
+    from icml_idft.preference_training import prefer as prefer
+    from icml_idft.preferences import PreferenceLoss as PreferenceLoss
+    from icml_idft.preferences import preference_pairs as preference_pairs
     from icml_idft.published import published_loop as published_loop
     from icml_idft.realignment import Realignment as Realignment
     from icml_idft.realignment import realign as realign
@@ -40,6 +43,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "HintedDecoder": "hinted",
         "IDFTLoss": "loss",
         "PreconditionedAdamW": "preconditioned",
+        "PreferenceLoss": "preferences",
         "Realignment": "realignment",
         "TabularLM": "tabular",
         "TrainLog": "finetuning",
@@ -49,6 +53,8 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "discriminability": "separation",
         "encode_rows": "demonstrations",
         "finetune": "finetuning",
+        "prefer": "preference_training",
+        "preference_pairs": "preferences",
         "published_loop": "published",
         "read_rows": "demonstrations",
         "realign": "realignment",

@@ -1,17 +1,13 @@
-"""What `icml run` runs."""
+"""What `icml run` runs of scoring and fine-tuning; rewriting is in `jobs_of_rewriting`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from icml_core import Run, resumable
 
-if TYPE_CHECKING:
-    from icml_idft.hinted import HintedDecoder
-
-Mode = Literal["linear", "sigmoid", "piecewise"]
-Kind = Literal["sft", "dft", "idft", "indomain", "eaft", "reverse"]
+Kind = Literal["sft", "dft", "idft", "indomain", "eaft", "reverse", "dpo", "simpo"]
 
 
 def cll(
@@ -180,16 +176,20 @@ def finetune(
     validation: Path | None = None,
     limit: int | None = None,
     checkpoint_every: int = 50,
+    preference_beta: float | None = None,
+    margin: float | None = None,
+    max_new_tokens: int = 256,
 ) -> dict[str, Any]:
     """Fine-tune a language model on demonstrations, and keep what it knows.
 
     Writes the folder model, metrics.jsonl, log.json and training.png. Ctrl-C leaves a checkpoint; --resume
-    goes on from it bit for bit.
+    goes on from it bit for bit. The rivals dpo and simpo prefer the demonstrations to the model's own sampled
+    answers, by TRL, write pairs.jsonl too, and go on from the last checkpoint.
 
     Args:
         data: JSONL with prompt and response, or messages, a line.
         model: smollm2, tiny:NAME, hf:PATH, or a path.
-        loss: sft, dft, idft, indomain, eaft or reverse.
+        loss: sft, dft, idft, indomain, eaft or reverse; dpo or simpo.
         lr: Peak learning rate.
         epochs: Passes over the data.
         batch: Rows of a step.
@@ -213,6 +213,9 @@ def finetune(
         validation: JSONL of which NLL and phi are measured after each epoch.
         limit: Rows that are read.
         checkpoint_every: Steps between checkpoints; 0 means at the end and on Ctrl-C only.
+        preference_beta: Of dpo and simpo; 0.1 and 2 by default.
+        margin: Of simpo; 0.5 by default.
+        max_new_tokens: Of the model's own answers, for dpo and simpo.
     """
     from icml_core.run import write_json
     from icml_lm import load
@@ -221,6 +224,49 @@ def finetune(
     from icml_idft.demonstrations import read_rows
     from icml_idft.loss import IDFTLoss
 
+    if loss in ("dpo", "simpo"):
+        from icml_idft.preference_job import Settings, run_preferences
+
+        others = {
+            "optimizer": optimizer != "adamw",
+            "beta": beta != 1.0,
+            "gamma": tuple(gamma) != (0.1, 2.0),
+            "warmup": warmup != 0,
+            "transition": transition != 0,
+            "warmup_kind": warmup_kind != "dft",
+            "standardized": standardized,
+            "precondition": precondition != "none",
+            "packing": packing,
+            "validation": validation is not None,
+        }
+        if wrong := [name for name, given in others.items() if given]:
+            raise ValueError(f"loss={loss!r} is TRL's, which takes no {', '.join(wrong)}; leave them out")
+        settings_of_pairs = Settings(
+            lr=lr,
+            epochs=epochs,
+            batch=batch,
+            micro_batch=micro_batch or None,
+            schedule=schedule,
+            lr_warmup=lr_warmup,
+            clip=clip or None,
+            weight_decay=weight_decay,
+            lora=lora or None,
+        )
+        return run_preferences(
+            run,
+            read_rows(data, limit=limit),
+            model,
+            kind=loss,
+            beta=preference_beta,
+            margin=margin,
+            settings=settings_of_pairs,
+            merge_adapters=merge,
+            max_length=max_length,
+            max_new_tokens=max_new_tokens,
+            checkpoint_every=checkpoint_every,
+        )
+    if preference_beta is not None or margin is not None:
+        raise ValueError(f"preference_beta and margin belong to dpo and simpo, not to loss={loss!r}")
     rule = IDFTLoss(loss, beta, gamma, warmup, transition, warmup_kind=warmup_kind, standardized=standardized)
     rows = read_rows(data, limit=limit)
     sets = None if validation is None else {"validation": read_rows(validation)}
@@ -276,154 +322,6 @@ def finetune(
     }
 
 
-def hinted(
-    *,
-    run: Run,
-    data: Path,
-    model: str = "smollm2",
-    target: str | None = None,
-    beta: float = 3.0,
-    mode: Mode = "linear",
-    top_p: float = 0.95,
-    temperature: float = 0.3,
-    split: str = "\\boxed{",
-    max_new_tokens: int = 1024,
-    analysis: int = 512,
-    batch: int = 8,
-    limit: int = 1000,
-) -> dict[str, Any]:
-    """Rewrite answers by hinted decoding, as they come, without a check.
-
-    Writes rewritten.jsonl (prompt, response, phi, lambda, finish a line).
-
-    Args:
-        data: JSONL with prompt and response a line; the response is the hint.
-        model: The drafter, and the target.
-        target: Another model for the target.
-        beta: How fast the drafter's share grows with the target's entropy.
-        mode: Of the share.
-        top_p: Of the nucleus.
-        temperature: Of the draw.
-        split: Text after which the drafter goes on alone; empty means never.
-        max_new_tokens: Of an answer.
-        analysis: Tokens that the target may think before; 0 means none.
-        batch: Rows at once.
-        limit: Rows that are read.
-    """
-    import json
-
-    import torch
-
-    from icml_idft.demonstrations import answer_of, prompt_of, read_rows
-
-    rows = read_rows(data, limit=limit)
-    decoder = _decoder(run, model, target, beta, mode, top_p, temperature, split, analysis)
-    generator = torch.Generator().manual_seed(run.seed)
-    lines, phi = [], 0.0
-    with run.progress("rewriting", total=len(rows)) as bar:
-        for start in range(0, len(rows), batch):
-            part = rows[start : start + batch]
-            prompts = [prompt_of(row, start + i) for i, row in enumerate(part)]
-            hints = [answer_of(row, start + i) for i, row in enumerate(part)]
-            found = decoder.generate(prompts, hints, max_new_tokens, generator)
-            for prompt, written in zip(prompts, found, strict=True):
-                figures = {"phi": written.phi_mean, "lambda": written.lam_mean, "finish": written.finish}
-                lines.append(json.dumps({"prompt": prompt, "response": written.text, **figures}))
-                phi += written.phi_mean
-            bar.advance(len(part), phi=phi / len(lines))
-    with run.path("rewritten.jsonl") as temporary:
-        temporary.write_text("\n".join(lines) + "\n")
-    return {"rows": len(lines), "phi": phi / len(lines)}
-
-
-@resumable
-def realign(
-    *,
-    run: Run,
-    data: Path,
-    model: str = "smollm2",
-    target: str | None = None,
-    beta: float = 3.0,
-    mode: Mode = "linear",
-    top_p: float = 0.95,
-    temperature: float = 0.3,
-    split: str = "\\boxed{",
-    answers: Literal["boxed", "contained", "any"] = "boxed",
-    phi_min: float | None = None,
-    retries: int = 3,
-    max_new_tokens: int = 1024,
-    analysis: int = 512,
-    batch: int = 8,
-    limit: int | None = None,
-) -> dict[str, Any]:
-    """Realign a data set: hinted decoding, a check of each answer, a filter by likelihood.
-
-    Writes realigned.jsonl, ready for idft.finetune, and realigned.png. --resume goes on after the last row.
-
-    Args:
-        data: JSONL with prompt and response a line.
-        model: The model that is to be trained.
-        target: Another model for the target.
-        beta: How fast the drafter's share grows with the target's entropy.
-        mode: Of the share.
-        top_p: Of the nucleus.
-        temperature: Of the draw.
-        split: Text after which the drafter goes on alone; empty means never.
-        answers: What is right: the same boxed answer, the row's field "final" contained, or anything.
-        phi_min: What the mean phi must reach; by default the 5 % quantile of the model's own samples.
-        retries: With half of beta each, of wrong answers.
-        max_new_tokens: Of an answer.
-        analysis: Tokens that the target may think before; 0 means none.
-        batch: Rows at once.
-        limit: Rows that are read.
-    """
-    import json
-
-    from icml_idft import plots
-    from icml_idft.demonstrations import prompt_of, read_rows
-    from icml_idft.realignment import own_phi_quantile
-    from icml_idft.realignment import realign as realigned
-
-    rows = read_rows(data, limit=limit)
-    check = {"boxed": None, "contained": _contains, "any": lambda row, text: True}[answers]
-    decoder = _decoder(run, model, target, beta, mode, top_p, temperature, split, analysis)
-    path, state = run.file("realigned.jsonl"), run.file("phi_min.json")
-    done: list[dict[str, Any]] = []
-    if run.resumed and path.is_file():
-        done = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-    if run.resumed and state.is_file():
-        phi_min = float(json.loads(state.read_text())["phi_min"])
-    if phi_min is None:
-        prompts = [prompt_of(row, i) for i, row in enumerate(rows[:64])]
-        phi_min = own_phi_quantile(decoder, prompts, max_new_tokens=max_new_tokens, seed=run.seed)
-    with run.path("phi_min.json") as temporary:
-        temporary.write_text(json.dumps({"phi_min": phi_min}))
-    with run.progress("realigning", total=len(rows)) as bar:
-        bar.advance(len(done))
-        for start in range(len(done), len(rows), batch):
-            done += realigned(
-                rows[start : start + batch],
-                decoder,
-                check,
-                phi_min=phi_min,
-                retries=retries,
-                max_new_tokens=max_new_tokens,
-                batch=batch,
-                seed=run.seed,
-                first=start,
-                progress=bar,
-            )
-            with run.path("realigned.jsonl") as temporary:
-                temporary.write_text("".join(json.dumps(row) + "\n" for row in done), encoding="utf-8")
-    with run.path("realigned.png") as temporary:
-        plots.realigned(done, phi_min, temporary)
-    kept = [row for row in done if row["realigned"]]
-    reasons = {
-        name: sum(row["reason"] == name for row in done) for name in ("wrong", "length", "repeating", "phi")
-    }
-    return {"rows": len(done), "realigned": len(kept), **reasons, "phi_min": phi_min}
-
-
 def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write a model and its tokenizer, so that ``icml_lm.load(folder)`` reads them."""
     if hasattr(model, "save_pretrained"):
@@ -435,48 +333,6 @@ def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
     else:
         model.save(folder)
         tokenizer.save(folder / "tokenizer.json")
-
-
-def _decoder(
-    run: Run,
-    model: str,
-    target: str | None,
-    beta: float,
-    mode: Mode,
-    top_p: float,
-    temperature: float,
-    split: str,
-    analysis: int,
-) -> HintedDecoder:
-    from icml_lm import load
-
-    from icml_idft.hinted import HintedDecoder
-
-    subject, tokenizer = load(model, device=run.device)
-    other = None if target is None else load(target, device=run.device).model
-    plain = not getattr(tokenizer, "chat_template", None)
-    return HintedDecoder(
-        subject,
-        tokenizer,
-        beta,
-        mode,
-        top_p,
-        temperature,
-        split or None,
-        other,
-        # Without a chat template there is no conversation to put an instruction into.
-        hinted_prompt=(lambda prompt, hint: f"{hint} ; {prompt}") if plain else None,
-        analysis=0 if plain else analysis,
-    )
-
-
-def _contains(row: Any, text: str) -> bool:
-    final = row.get("final")
-    if final is None:
-        raise ValueError(
-            f"--answers contained needs the field 'final' in each row, and one has {', '.join(row)}"
-        )
-    return str(final).strip() in text
 
 
 def _scorable(labels: Any) -> bool:

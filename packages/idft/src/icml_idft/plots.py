@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,4 +82,18 @@ def realigned(rows: Sequence[dict[str, Any]], phi_min: float, path: Path) -> Non
     axes.axvline(phi_min, color="black", linewidth=0.8, label="least φ")
     axes.set(xlabel="mean φ of the rewritten answer (nats a token)", ylabel="rows")
     axes.legend(frameon=False)
+    figure.savefig(path, dpi=140)
+
+
+def preferences(steps: Sequence[Mapping[str, float]], path: Path) -> None:
+    """Loss and accuracy of the rewards of a training on pairs, and the answers' log-probabilities."""
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axes = figure.subplots(1, 3)
+    at = [line["step"] for line in steps]
+    for axis, names in zip(axes, (("loss",), ("accuracies", "margins"), ("chosen", "rejected")), strict=True):
+        for name, colour in zip(names, (OWN, OTHER), strict=False):
+            axis.plot(at, [line.get(name, np.nan) for line in steps], color=colour, label=name)
+        axis.set(xlabel="step")
+        axis.legend(frameon=False)
+    axes[2].set(ylabel="log-probability (nats)")
     figure.savefig(path, dpi=140)

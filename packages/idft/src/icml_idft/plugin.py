@@ -21,7 +21,7 @@ def icml_samplers():
             summary="rewrites known answers in the model's own words: hinted decoding, cached and batched",
             implements=("Sampler",),
             example="icml_idft.examples:hinted",
-            job="icml_idft.jobs:hinted",
+            job="icml_idft.jobs_of_rewriting:hinted",
         ),
         Component(
             "idft.realign",
@@ -29,7 +29,7 @@ def icml_samplers():
             summary="realigns a data set: hinted decoding, a check of each answer, a filter by likelihood",
             implements=("Sampler",),
             example="icml_idft.examples:realign",
-            job="icml_idft.jobs:realign",
+            job="icml_idft.jobs_of_rewriting:realign",
         ),
     ]
 

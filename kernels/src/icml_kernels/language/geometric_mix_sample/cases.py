@@ -39,6 +39,17 @@ def _tied() -> tuple[Any, ...]:
     return p.round(), q.round(), u
 
 
+def _coarse() -> tuple[Any, ...]:
+    # Few different numbers, as 16-bit models give them: whole bins of ties.
+    p, q, u = arguments(5, 3000, spread=1.0)
+    return (8 * p).round() / 8, (8 * q).round() / 8, u
+
+
+def _level() -> tuple[Any, ...]:
+    p, _, u = arguments(4, 700)
+    return torch.zeros_like(p), torch.zeros_like(p), u
+
+
 def _given() -> tuple[Any, ...]:
     share = torch.tensor([0.0, 1.0, 0.5, math.nan, 0.25, math.nan], dtype=torch.float64)
     return *arguments(6, 33), share
@@ -62,4 +73,9 @@ CASES = (
     Case("ties", _tied, (("temperature", 1.0), ("beta", 0.7))),
     Case("peaked", lambda: arguments(6, 40, spread=30.0)),
     Case("several runs of a row", lambda: arguments(4, 1500), (("temperature", 1.0),)),
+    Case("flat", lambda: arguments(5, 5000, spread=0.3), (("temperature", 0.7),)),
+    Case("flat and hot", lambda: arguments(5, 3000, spread=0.1), (("temperature", 5.0), ("top_p", 0.999))),
+    Case("a nucleus of all", lambda: arguments(5, 800), (("temperature", 1.0), ("top_p", 1 - 1e-12))),
+    Case("coarse", _coarse, (("temperature", 1.0), ("beta", 0.5))),
+    Case("level", _level, (("temperature", 0.5), ("top_p", 0.37))),
 )

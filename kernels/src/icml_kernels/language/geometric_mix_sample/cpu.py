@@ -1,7 +1,9 @@
-"""The geometric mixture on the CPU: entropies by the family's loops, the nucleus by counting and sorting.
+"""The geometric mixture on the CPU: entropies by the family's loops, nucleus and draw by selection.
 
 A row's numbers are counted by their distance from the largest; from the counts follows a distance within
-which the nucleus lies, and only the tokens within it are sorted.
+which the nucleus lies. The tokens within it are put into bins by distance, with the sums of their weights, so
+that the two places that are asked for, the end of the nucleus and the token drawn, are each known up to a
+bin, and only that bin's tokens are sorted.
 """
 
 from __future__ import annotations
@@ -15,11 +17,18 @@ from torch import Tensor
 from icml_kernels.language import rows_cpu
 from icml_kernels.language.geometric_mix_sample.reference import require_numbers, shares
 from icml_kernels.language.head import arithmetic
+from icml_kernels.language.rows_cpu import _exp
 from icml_kernels.njit import njit, prange, threads
 
 # Counters of a row, and how many of them a nat takes: what is more than 64 nats away falls into the last.
 BINS = 512
 PER_NAT = 8.0
+# Bins of the numbers near the largest.
+SELECT = 256
+# Share of the sum of exponentials that rounding may cost.
+SLACK = 1e-4
+# Where e^x leaves the normal numbers.
+LOW = -708.0
 # Reassociation would make a + part (b - a) of the mixture, which is NaN at -inf.
 STRICT = {"fastmath": {"contract", "nsz"}, "error_model": "numpy"}
 
@@ -97,19 +106,94 @@ def _mix_shares(bounds, p, q, norm_p, norm_q, lam, mixture, tops):
 
 
 @njit
-def _within(row, top, wanted, counts):
-    """A distance from the largest number within which at least ``wanted`` of the sum of exponentials lies."""
+def _within(row, top, spare, counts):
+    """A distance from the largest number beyond which at most ``spare`` of the sum of exponentials lies."""
     counts[:] = 0
     for v in range(len(row)):
         distance = (top - row[v]) * PER_NAT
         place = BINS - 1 if not distance < BINS - 1 else int(distance)
         counts[place] += 1
-    least = 0.0
-    for place in range(BINS - 1):
-        least += counts[place] * math.exp(-(place + 1) / PER_NAT)
-        if least >= wanted:
-            return (place + 1) / PER_NAT
-    return np.inf
+    beyond = 0.0
+    for place in range(BINS - 1, 0, -1):
+        # Each is at least so far away; the last counter holds what is ruled out, too.
+        if counts[place]:
+            beyond += counts[place] * math.exp(-place / PER_NAT)
+        if beyond > spare:
+            return (place + 1) / PER_NAT if place < BINS - 1 else np.inf
+    return 1 / PER_NAT
+
+
+@njit(**STRICT)
+def _weights(values, temperature, weights):
+    """exp(-value / temperature)."""
+    for j in range(len(values)):
+        x = -values[j] / temperature
+        x = LOW if x < LOW else x
+        weights[j] = 0.0 if x == LOW else _exp(x)
+
+
+@njit
+def _sorted_bin(values, bins, wanted):
+    """The places of a bin's values, rising, equal ones in their order."""
+    size = 0
+    for j in range(len(values)):
+        size += bins[j] == wanted
+    places, inside = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.float64)
+    size, level = 0, True
+    for j in range(len(values)):
+        if bins[j] == wanted:
+            places[size], inside[size] = j, values[j]
+            level = level and inside[size] == inside[0]
+            size += 1
+    return places if level else places[np.argsort(inside, kind="mergesort")]
+
+
+@njit
+def _selected(values, weights, wanted, temperature):
+    """The place to draw: among the least values, as many as have ``wanted[0]`` of the weights, the one at
+    which the tempered weights reach the share ``wanted[1]`` of theirs."""
+    farthest = 0.0
+    for j in range(len(values)):
+        farthest = max(farthest, values[j])
+    scale = SELECT / farthest if farthest > 0 else 0.0
+    final = min(int(farthest * scale), SELECT - 1)
+    bins = np.empty(len(values), dtype=np.int32)
+    sums, tempered_sums = np.zeros(SELECT), np.zeros(SELECT)
+    tempered = weights
+    if temperature != 1:
+        tempered = np.empty_like(weights)
+        _weights(values, temperature, tempered)
+    for j in range(len(values)):
+        place = min(int(values[j] * scale), SELECT - 1)
+        bins[j] = place
+        sums[place] += weights[j]
+        tempered_sums[place] += tempered[j]
+    # The bin in which the nucleus ends, and what of it is kept.
+    last, before, whole = 0, 0.0, 0.0
+    while last < final and before + sums[last] < wanted[0]:
+        before += sums[last]
+        whole += tempered_sums[last]
+        last += 1
+    order = _sorted_bin(values, bins, last)
+    kept = 0
+    while kept < len(order) and before < wanted[0]:
+        before += weights[order[kept]]
+        whole += tempered[order[kept]]
+        kept += 1
+    threshold, cumulated, place = wanted[1] * whole, 0.0, 0
+    while place < last and not cumulated + tempered_sums[place] > threshold:
+        cumulated += tempered_sums[place]
+        place += 1
+    if place < last:
+        order = _sorted_bin(values, bins, place)
+        kept = len(order)
+    j = 0
+    while j < kept - 1:
+        cumulated += tempered[order[j]]
+        if cumulated > threshold:
+            break
+        j += 1
+    return order[j]
 
 
 @njit
@@ -135,30 +219,20 @@ def _draw(begin, end, mixture, tops, norm, uniform, token, top_p, temperature):
                     break
             token[i] = found
             continue
-        wanted = top_p * math.exp(norm[i] - top)
-        distance = _within(row, top, wanted, counts)
+        every = math.exp(norm[i] - top)
+        distance = _within(row, top, (1 - top_p - SLACK) * every, counts)
         size = 0
         for v in range(len(row)):
-            size += top - row[v] <= distance
+            size += (top - row[v] <= distance) & (top - row[v] < np.inf)
         values, places = np.empty(size, dtype=np.float64), np.empty(size, dtype=np.int64)
         size = 0
         for v in range(len(row)):
-            if top - row[v] <= distance:
+            if top - row[v] <= distance and top - row[v] < np.inf:
                 values[size], places[size] = top - row[v], v
                 size += 1
-        order = np.argsort(values, kind="mergesort")
-        kept, before, whole = 0, 0.0, 0.0
-        while kept < size and before < wanted and values[order[kept]] < np.inf:
-            before += math.exp(-values[order[kept]])
-            whole += math.exp(-values[order[kept]] / temperature)
-            kept += 1
-        threshold, cumulated, place = uniform[i] * whole, 0.0, 0
-        while True:
-            cumulated += math.exp(-values[order[place]] / temperature)
-            if cumulated > threshold or place + 1 == kept:
-                break
-            place += 1
-        token[i] = places[order[place]]
+        weights = np.empty(size)
+        _weights(values, 1.0, weights)
+        token[i] = places[_selected(values, weights, (top_p * every, uniform[i]), temperature)]
 
 
 @njit(parallel=True)
