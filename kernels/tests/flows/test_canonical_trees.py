@@ -157,6 +157,7 @@ def test_marked_slots_are_equal_exactly_where_an_isomorphism_maps_them():
 @pytest.mark.parametrize("shares", [1, 3])
 def test_numba_equals_the_definition(monkeypatch, shares):
     monkeypatch.setattr("icml_kernels.flows.canonical_trees.cpu.threads", lambda: shares)
+    monkeypatch.setattr("icml_kernels.flows.canonical_trees.cpu.ALONE", 0)
     given = trees(80, 12, 5)
     marks = torch.full((80, 2), -1)
     marks[::2] = 0
@@ -164,6 +165,12 @@ def test_numba_equals_the_definition(monkeypatch, shares):
     with use_route("reference"):
         expected = canonical_trees(given, kinds(), marks)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_unchecked_trees_have_the_same_form():
+    given = trees(30, 6, 2)
+    one, other = canonical_trees(given, kinds()), canonical_trees(given, kinds(), check=False)
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("route", ["auto", "reference"])

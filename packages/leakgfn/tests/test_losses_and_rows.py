@@ -17,7 +17,6 @@ from icml_leakgfn import (
     exact_flow,
     rows_from_edges,
 )
-from icml_leakgfn.claim_flows import constructed_flows
 from icml_leakgfn.losses import (
     FlowMatchingLoss,
     detailed_balance,
@@ -26,17 +25,14 @@ from icml_leakgfn.losses import (
 )
 from icml_leakgfn.networks import Flows
 from icml_leakgfn.rewards import as_reward
-from icml_leakgfn.rollout import rollout, sample_masked
+from icml_leakgfn.rollout import even_policy, rollout, sample_masked
+from icml_leakgfn.tables import constructed_flows
 from icml_leakgfn.transitions import flow_batch, flow_rows
 from icml_leakgfn.worlds import HyperGridReward, bracket_reward
 
 
-def uniform(states, budget, condition, mask):
-    return torch.zeros(mask.shape), torch.zeros(mask.shape)
-
-
 def drawn(env, n, seed=0, **options):
-    return rollout(env, uniform, n, generator=torch.Generator().manual_seed(seed), **options)
+    return rollout(env, even_policy, n, generator=torch.Generator().manual_seed(seed), **options)
 
 
 @pytest.mark.parametrize("seed", range(3))

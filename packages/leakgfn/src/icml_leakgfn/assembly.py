@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,8 @@ def disassemble(
     if mol is None or mol.GetNumAtoms() == 0:
         raise NotExpressible("the molecule has no atoms", ())
     deadline = time.monotonic() + time_limit
-    pieces = [piece for kind in range(len(library)) for piece in _places(library, kind, mol)]
+    around = _neighbours(mol)
+    pieces = [piece for kind in range(len(library)) for piece in _places(library, kind, mol, around)]
     by_atom: list[list[tuple[int, frozenset[int], dict[int, int]]]] = [[] for _ in range(mol.GetNumAtoms())]
     for piece in sorted(pieces, key=lambda p: -len(p[1])):
         for atom in piece[1]:
@@ -123,8 +125,11 @@ def disassemble(
     raise NotExpressible(f"{target}: {why}; atoms {list(best)} were left over", best)
 
 
-def _core(block: Block) -> tuple[Any, list[int], dict[int, int]]:
-    """The fragment without its attachment points, which atom each of its atoms was, and slots by atom."""
+@lru_cache(maxsize=10_000)
+def _core(block: Block) -> tuple[Any, list[int], dict[int, int], list[int]]:
+    """The fragment without its attachment points, which atom each of its atoms was, slots by atom, and how
+    many neighbours each atom has within it.
+    """
     from rdkit import Chem
 
     edited = Chem.RWMol(block.mol)
@@ -138,13 +143,25 @@ def _core(block: Block) -> tuple[Any, list[int], dict[int, int]]:
     core = edited.GetMol()
     core.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(core)
-    return core, kept, carriers
+    return core, kept, carriers, [atom.GetDegree() for atom in core.GetAtoms()]
 
 
-def _places(library: BlockLibrary, kind: int, mol: Any) -> list[tuple[int, frozenset[int], dict[int, int]]]:
+def _neighbours(mol: Any) -> list[list[tuple[int, bool]]]:
+    """The neighbours of each atom, and whether blocks may be joined by the bond: single and in no ring."""
+    found: list[list[tuple[int, bool]]] = [[] for _ in range(mol.GetNumAtoms())]
+    for bond in mol.GetBonds():
+        one, other = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
+        joins = not bond.IsInRing() and bond.GetBondTypeAsDouble() == 1
+        found[one].append((other, joins))
+        found[other].append((one, joins))
+    return found
+
+
+def _places(
+    library: BlockLibrary, kind: int, mol: Any, around: list[list[tuple[int, bool]]]
+) -> list[tuple[int, frozenset[int], dict[int, int]]]:
     """Where the fragment fits: its kind, the atoms, and for each slot the atom that carries it."""
-    block = library.blocks[kind]
-    core, kept, carriers = _core(block)
+    core, kept, carriers, degree = _core(library.blocks[kind])
     room: dict[int, int] = {}
     for carrier in carriers.values():
         room[carrier] = room.get(carrier, 0) + 1
@@ -154,13 +171,10 @@ def _places(library: BlockLibrary, kind: int, mol: Any) -> list[tuple[int, froze
         atoms = frozenset(match)
         where = dict(zip(kept, match, strict=True))
         fits = True
-        for old, new in where.items():
-            atom = mol.GetAtomWithIdx(new)
-            outside = [b for b in atom.GetBonds() if b.GetOtherAtomIdx(new) not in atoms]
-            inside = atom.GetDegree() - len(outside)
-            own = sum(n.GetIdx() not in block.slots for n in block.mol.GetAtomWithIdx(old).GetNeighbors())
-            ringed = any(b.IsInRing() or b.GetBondTypeAsDouble() != 1 for b in outside)
-            if len(outside) > room.get(old, 0) or inside != own or ringed:
+        for old, new, own in zip(kept, match, degree, strict=True):
+            outside = [joins for other, joins in around[new] if other not in atoms]
+            inside = len(around[new]) - len(outside)
+            if len(outside) > room.get(old, 0) or inside != own or not all(outside):
                 fits = False
                 break
         placed = {slot: where[carrier] for slot, carrier in carriers.items()}

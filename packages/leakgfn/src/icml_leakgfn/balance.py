@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icml_leakgfn.distinct import distinct, rows_of, tags
 from icml_leakgfn.environments import CUT
 from icml_leakgfn.losses import detailed_balance, subtrajectory_balance, trajectory_balance
 from icml_leakgfn.networks import Flows
@@ -48,33 +49,25 @@ def balance_loss(
     Raises:
         ValueError: another kind.
     """
-    from icml_kernels import unique_rows
-
     if kind not in BALANCES:
         raise ValueError(f"loss={kind!r} is none of {', '.join(BALANCES)}")
-    who = trajectories.trajectory
+    who, condition = trajectories.trajectory, trajectories.condition
     budget = trajectories.budget[who]
-    keyed = np.column_stack([trajectories.states.astype(np.int64), budget])
-    if trajectories.condition is not None:
-        _, same = torch.unique(trajectories.condition, dim=0, return_inverse=True)
-        keyed = np.column_stack([keyed, same.numpy()[who]])
-    first, inverse = unique_rows(torch.from_numpy(keyed))
-    rows = first.numpy()
+    rows, inverse = distinct(trajectories.states, tags(trajectories.budget, condition)[who])
     states = trajectories.states[rows]
-    condition = trajectories.condition
-    given = None if condition is None else condition[torch.from_numpy(who[rows])]
+    given = rows_of(condition, who[rows])
     flows = evaluate(states, budget[rows], given)
     device = flows.stop.device
     mask = torch.from_numpy(env.mask(states)).to(device)
     logits = torch.cat([flows.chem, flows.stop[:, None]], dim=1)
     log_policy = torch.log_softmax(torch.where(mask, logits, -torch.inf), dim=1)
-    inverse = inverse.to(device)
+    place = torch.from_numpy(inverse).to(device)
     action = torch.from_numpy(trajectories.action).to(device)
-    taken = log_policy[inverse, action.clamp_min(0)]
+    taken = log_policy[place, action.clamp_min(0)]
     taken = torch.where(action >= 0, taken, 0)
     _, _, index = env.parents(states)
     parents = torch.from_numpy(np.bincount(index, minlength=len(states))).to(flows.stop)
-    backward = -torch.log(parents.clamp_min(1))[inverse]
+    backward = -torch.log(parents.clamp_min(1))[place]
 
     n, steps = len(trajectories), int(trajectories.step.max(initial=0)) + 1
     at = torch.from_numpy(who * steps + trajectories.step).to(device)
@@ -85,8 +78,8 @@ def balance_loss(
     log_reward = np.full(n, log_cut)
     worth = np.ones(n, dtype=bool) if env.truncation == "cap" else trajectories.done != CUT
     ends = np.flatnonzero(worth)
-    of_ends = None if condition is None else condition[torch.from_numpy(ends)]
-    log_reward[worth] = reward.evaluate(env, trajectories.ends[ends], of_ends).log_reward
+    found = reward.evaluate(env, trajectories.ends[ends], rows_of(condition, ends))
+    log_reward[worth] = found.log_reward
     # An object that is worth nothing has no logarithm; it counts as what is cut off.
     log_reward[np.isneginf(log_reward)] = log_cut
     target = torch.from_numpy(log_reward).to(flows.stop)
@@ -96,9 +89,9 @@ def balance_loss(
     back = torch.roll(padded(backward), -1, dims=1)
     back[:, -1] = 0
     if kind == "tb":
-        start = padded(flows.state[inverse])[:, 0] if log_z is None else log_z.expand(n)
+        start = padded(flows.state[place])[:, 0] if log_z is None else log_z.expand(n)
         return trajectory_balance(start, forward, back, target), log_reward
-    log_flow = padded(flows.state[inverse])
+    log_flow = padded(flows.state[place])
     if kind == "db":
         return detailed_balance(log_flow, forward, back, target, length), log_reward
     return subtrajectory_balance(log_flow, forward, back, target, length, decay), log_reward

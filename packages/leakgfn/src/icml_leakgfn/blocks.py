@@ -115,8 +115,14 @@ def _symmetries(mol: Any, slots: tuple[int, ...]) -> tuple[tuple[int, ...], ...]
     matches = marked.GetSubstructMatches(
         marked, uniquify=False, useChirality=True, maxMatches=_MOST_SYMMETRIES
     )
+    # A match takes any aromatic nitrogen for another; which of them carries the hydrogen tells slots apart.
+    kind = [(a.GetTotalNumHs(), a.GetFormalCharge(), a.GetIsotope()) for a in mol.GetAtoms()]
     number = {atom: k for k, atom in enumerate(slots)}
-    found = {tuple(number[match[slot]] for slot in slots) for match in matches}
+    found = {
+        tuple(number[match[slot]] for slot in slots)
+        for match in matches
+        if all(kind[atom] == kind[image] for atom, image in enumerate(match))
+    }
     identity = tuple(range(len(slots)))
     return (identity, *sorted(found - {identity}))
 

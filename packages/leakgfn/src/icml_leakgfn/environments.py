@@ -15,6 +15,8 @@ from jaxtyping import Bool, Int, Int8
 from numpy import ndarray
 from torch import Tensor
 
+from icml_leakgfn.stems import row_bytes
+
 INTERIOR, CUT, FINISHED = 0, 1, 2
 
 Truncation: TypeAlias = Literal["leak", "cap"]
@@ -165,8 +167,11 @@ class World:
     ) -> Int8[ndarray, " n"]:
         """INTERIOR, CUT or FINISHED under a budget of actions."""
         goes_on = self.can_grow(states) if mask is None else mask[:, :-1].any(axis=1)
-        ended = ~goes_on | (self.length(states) >= budget)
-        return np.where(ended, np.where(self.finishes(states), FINISHED, CUT), INTERIOR).astype(np.int8)
+        found = np.full(len(states), INTERIOR, dtype=np.int8)
+        ended = np.flatnonzero(~goes_on | (self.length(states) >= budget))
+        if len(ended):
+            found[ended] = np.where(self.finishes(states[ended]), FINISHED, CUT)
+        return found
 
     def can_grow(self, states: Int[ndarray, "n width"]) -> Bool[ndarray, " n"]:
         """Whether any adding action is legal."""
@@ -184,8 +189,7 @@ class World:
 
     def key(self, states: Int[ndarray, "n width"]) -> list[bytes]:
         """The bytes of each row."""
-        rows = np.ascontiguousarray(states)
-        return [row.tobytes() for row in rows]
+        return row_bytes(np.asarray(states))
 
     def label(self, states: Int[ndarray, "n width"]) -> list[str]:
         """The objects in words."""

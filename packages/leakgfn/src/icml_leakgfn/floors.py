@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Int
 from numpy import ndarray
 
+from icml_leakgfn.distinct import rows_of
 from icml_leakgfn.enumeration import enumerate_states
 from icml_leakgfn.environments import FINISHED
 from icml_leakgfn.rewards import Reward
-from icml_leakgfn.rollout import rollout
+from icml_leakgfn.rollout import even_policy, rollout
 
 _PROBE = 64  # trajectories from which the least reward is guessed
 _SEARCHED = 5000  # states that are enumerated where none of them ends in an object
@@ -48,10 +49,9 @@ def least_log_reward(env: Any, reward: Reward, budget: int, seed: int) -> float:
         )
     generator = torch.Generator().manual_seed(seed)
     condition = reward.sample_conditions(_PROBE, generator)
-    flat = torch.zeros(1, env.n_actions)
     probe = rollout(
         env,
-        lambda s, b, c, m: (flat.expand(len(s), -1), flat.expand(len(s), -1)),
+        even_policy,
         _PROBE,
         generator=generator,
         budget=budget,
@@ -66,7 +66,7 @@ def least_log_reward(env: Any, reward: Reward, budget: int, seed: int) -> float:
     if len(ends) == 0:
         return 0.0
     rows = good if len(good) else np.arange(len(ends))
-    given = None if condition is None else condition[torch.from_numpy(rows)]
+    given = rows_of(condition, rows)
     found = reward.evaluate(env, ends, given).log_reward
     found = found[np.isfinite(found)]
     return float(found.min()) if len(found) else 0.0

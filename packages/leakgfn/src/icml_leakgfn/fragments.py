@@ -13,13 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Int8
 from numpy import ndarray
 from torch import Tensor
 
 from icml_leakgfn.assembly import assemble, disassemble
 from icml_leakgfn.blocks import Attach, BlockLibrary, count_blocks
 from icml_leakgfn.environments import World
+from icml_leakgfn.stems import OpenSlots
 
 _MOLECULES_KEPT = 200_000
 
@@ -78,7 +79,15 @@ class FragmentEnv(World):
         self.max_stems = max(1, (widest - 2) * self.horizon + 2)
         self.n_actions = self.max_stems * self.n_arms + 1
         self.start = np.full(4 * self.horizon, -1, dtype=np.int16)
+        orbits = [
+            [*(b.orbit(s) for s in range(len(b.slots))), *[-1] * (widest - len(b.slots))]
+            for b in self.library.blocks
+        ]
+        self._open_slots = OpenSlots(
+            self._sizes, np.array(orbits, dtype=np.int64), self.horizon, self.max_stems, self._canonical
+        )
         self._molecules: dict[bytes, Any] = {}
+        self._labels: dict[bytes, str] = {}
         shortest = self._shortest()
         if shortest > max_blocks and truncation == "leak":
             raise ValueError(
@@ -109,12 +118,35 @@ class FragmentEnv(World):
     def _trees(self, states: Int[ndarray, "n width"]) -> Int[ndarray, "n 4 blocks"]:
         return np.asarray(states).reshape(len(states), 4, self.horizon)
 
-    def _canonical(self, trees: Int[ndarray, "n 4 blocks"], marks: Int[ndarray, "n 2"] | None = None) -> Any:
+    def step(
+        self,
+        states: Int[ndarray, "n width"],
+        actions: Int[ndarray, " n"],
+        budget: Int[ndarray, " n"] | int | None = None,
+    ) -> tuple[Int[ndarray, "n width"], Int8[ndarray, " n"]]:
+        """The states after the actions, and whether each is INTERIOR, CUT or FINISHED.
+
+        Raises:
+            TypeError: actions that are no integers.
+            ValueError: a state that is no tree of these blocks, an action that is not legal, or beyond the
+                horizon.
+        """
+        self._canonical(self._trees(np.asarray(states)), check=True)
+        return super().step(states, actions, budget)
+
+    def _canonical(
+        self,
+        trees: Int[ndarray, "n 4 blocks"],
+        marks: Int[ndarray, "n 2"] | None = None,
+        *,
+        check: bool = False,
+    ) -> Any:
         from icml_kernels import canonical_trees
 
         given = torch.from_numpy(np.ascontiguousarray(trees, dtype=np.int64))
         at = None if marks is None else torch.from_numpy(np.ascontiguousarray(marks, dtype=np.int64))
-        return canonical_trees(given, self._kinds, at)
+        # Trees are grown and pruned here by rules that keep them whole; what comes from outside is checked.
+        return canonical_trees(given, self._kinds, at, check=check)
 
     def length(self, states: Int[ndarray, "n width"]) -> Int[ndarray, " n"]:
         """Blocks."""
@@ -139,65 +171,7 @@ class FragmentEnv(World):
 
         The empty state has one, on no node.
         """
-        trees = self._trees(states)
-        n, nodes = len(trees), self.horizon
-        kinds, parents, up_slots, own = (trees[:, k].astype(np.int64) for k in range(4))
-        widest = self._arm_of.shape[1]
-        sizes = np.where(kinds >= 0, self._sizes[np.maximum(kinds, 0)], 0)
-        free = np.arange(widest)[None, None, :] < sizes[:, :, None]
-        row, node = np.nonzero((kinds >= 0) & (parents >= 0))
-        free[row, node, own[row, node]] = False
-        free[row, parents[row, node], up_slots[row, node]] = False
-        row, flat = np.nonzero(free.reshape(n, nodes * widest))
-        place = np.arange(len(row)) - np.searchsorted(row, row)
-        node_of = np.full((n, self.max_stems), -1, dtype=np.int64)
-        slot_of, alike = node_of.copy(), node_of.copy()
-        node_of[row, place], slot_of[row, place] = flat // widest, flat % widest
-        alike[row, place] = place
-        self._merge_alike(trees, row, place, flat // widest, flat % widest, alike)
-        empty = kinds[:, 0] < 0
-        alike[empty, 0] = 0
-        return node_of, slot_of, alike
-
-    def _merge_alike(
-        self,
-        trees: Int[ndarray, "n 4 blocks"],
-        row: Int[ndarray, " open"],
-        place: Int[ndarray, " open"],
-        node: Int[ndarray, " open"],
-        slot: Int[ndarray, " open"],
-        alike: Int[ndarray, "n stems"],
-    ) -> None:
-        """Point every open slot to the first one that an automorphism of its tree maps to it."""
-        from icml_kernels import unique_rows
-
-        if len(row) == 0:
-            return
-        # Only slots of one kind of block, in one orbit of its own symmetries, can be alike.
-        kind = trees[row, 0, node].astype(np.int64)
-        key = torch.from_numpy(np.column_stack([row, kind, self._orbits()[kind, slot]]))
-        _, group = unique_rows(key)
-        doubtful = np.flatnonzero((torch.bincount(group) > 1)[group].numpy())
-        if len(doubtful) == 0:
-            return
-        form = self._canonical(trees[row[doubtful]], np.column_stack([node, slot])[doubtful])
-        marked = torch.cat(
-            [torch.from_numpy(row[doubtful])[:, None], form.trees.flatten(1), form.marks], dim=1
-        )
-        first, inverse = unique_rows(marked)
-        alike[row[doubtful], place[doubtful]] = place[doubtful][first.numpy()][inverse.numpy()]
-
-    def _orbits(self) -> Int[ndarray, "kinds slots"]:
-        if not hasattr(self, "_orbit_table"):
-            widest = self._arm_of.shape[1]
-            self._orbit_table = np.array(
-                [
-                    [*(b.orbit(s) for s in range(len(b.slots))), *[-1] * (widest - len(b.slots))]
-                    for b in self.library.blocks
-                ],
-                dtype=np.int64,
-            )
-        return self._orbit_table
+        return self._open_slots(states)
 
     def mask(self, states: Int[ndarray, "n width"]) -> Bool[ndarray, "n actions"]:
         """Every arm at every open slot, alike slots once; stop where the molecule is finished."""
@@ -374,11 +348,15 @@ class FragmentEnv(World):
         """Canonical SMILES; the blocks where RDKit refuses the molecule."""
         from rdkit import Chem
 
-        found = []
-        for mol, tree in zip(self.decode(states), self._trees(states), strict=True):
+        keys = self.key(states)
+        if len(self._labels) + len(keys) > _MOLECULES_KEPT:
+            self._labels.clear()
+        missing = {key: row for row, key in enumerate(keys) if key not in self._labels}
+        rows = np.fromiter(missing.values(), dtype=np.int64)
+        for key, mol, tree in zip(missing, self.decode(states[rows]), self._trees(states[rows]), strict=True):
             names = [self.library.blocks[kind].smiles for kind in tree[0].tolist() if kind >= 0]
-            found.append(".".join(names) if mol is None else Chem.MolToSmiles(mol))
-        return found
+            self._labels[key] = ".".join(names) if mol is None else Chem.MolToSmiles(mol)
+        return [self._labels[key] for key in keys]
 
     def decompose(self, mol: Any, time_limit: float = 1.0) -> Int[ndarray, " width"]:
         """The state whose molecule is ``mol`` (an RDKit molecule or SMILES); where there are several, one of

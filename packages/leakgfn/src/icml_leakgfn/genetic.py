@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from icml_leakgfn.environments import FINISHED, INTERIOR
 from icml_leakgfn.rewards import as_reward
-from icml_leakgfn.rollout import rollout, sample_masked
+from icml_leakgfn.rollout import even_policy, rollout, sample_masked
 from icml_leakgfn.samples import Samples
 
 
@@ -38,14 +38,7 @@ def genetic_search(
             f"population={population} must be at least 2 and generations={generations} not negative"
         )
     scorer, generator = as_reward(reward), torch.Generator().manual_seed(seed)
-    flat = torch.zeros(1, env.n_actions)
-    begin = rollout(
-        env,
-        lambda s, b, c, m: (flat.expand(len(s), -1), flat.expand(len(s), -1)),
-        4 * population,
-        generator=generator,
-        reach=True,
-    )
+    begin = rollout(env, even_policy, 4 * population, generator=generator, reach=True)
     pool = begin.ends[begin.done == FINISHED]
     for generation in range(generations + 1):
         _, first = np.unique(pool, axis=0, return_index=True)

@@ -21,14 +21,18 @@ from torch import Tensor, nn
 from icml_leakgfn import saved
 from icml_leakgfn.balance import BALANCES, balance_loss
 from icml_leakgfn.collapse import RECENT, variety, warn_of_collapse
+from icml_leakgfn.distinct import distinct, rows_of, tags
 from icml_leakgfn.environments import CUT, FINISHED, as_budget
 from icml_leakgfn.floors import finite_log, least_log_reward
+from icml_leakgfn.hindsight import relabelled
 from icml_leakgfn.losses import FlowMatchingLoss, LeakLoss, LossParts
-from icml_leakgfn.networks import Flows, build_network, placement
+from icml_leakgfn.networks import FlatEncoder, Flows, build_network, placement
+from icml_leakgfn.options import budget_range, check_shares, further_budgets
+from icml_leakgfn.rates import set_rate
 from icml_leakgfn.replay import ReplayBuffer
 from icml_leakgfn.rewards import as_reward
 from icml_leakgfn.rollout import Trajectories, rollout, within_reach
-from icml_leakgfn.samples import Samples, conditions_for, no_samples, scored
+from icml_leakgfn.samples import Samples, conditions_for, draw
 from icml_leakgfn.transitions import flow_batch, flow_rows
 
 Loss: TypeAlias = Literal["leak", "fm", "tb", "db", "subtb"]
@@ -36,7 +40,6 @@ LOSSES: tuple[Loss, ...] = ("leak", "fm", "tb", "db", "subtb")
 Callback: TypeAlias = Callable[[int, dict[str, float], "LeakGFN"], None]
 _EPS_BELOW = math.log(0.1)  # ε lies this far below the least reward that is known
 _VARIETY_EVERY = 10  # steps, where nothing depends on it
-_AT_ONCE = 1024  # trajectories drawn in one batch
 _LOG_Z_RATE = 100.0  # log Z of trajectory balance learns as much faster than the network
 
 
@@ -66,6 +69,9 @@ class LeakGFN:
             the balances learn from the ends of trajectories alone.
         cut_reward: R of what is cut off, for the baselines; by default the least reward.
         anchor: see :class:`LeakLoss`.
+        uniform_backward: see :class:`LeakLoss`.
+        hindsight: under how many further budgets each trajectory is learnt, see :func:`relabelled`; by
+            default 1 where ``budgets`` is a range.
         optimizer: any by name, see ``icml_core.optimizers``.
         lr: learning rate.
         decay_steps: the learning rate falls to a hundredth over so many steps along a cosine; None: it stays.
@@ -106,6 +112,8 @@ class LeakGFN:
         score_all: bool = False,
         cut_reward: float | None = None,
         anchor: bool = True,
+        uniform_backward: float = 0.0,
+        hindsight: int | None = None,
         optimizer: str = "adam",
         lr: float = 5e-4,
         decay_steps: int | None = None,
@@ -124,23 +132,20 @@ class LeakGFN:
             raise ValueError(f"loss={loss!r} is none of {', '.join(LOSSES)}")
         leak = loss == "leak"
         longer = env.horizon > env.max_length
-        shares = {"explore": explore, "uniform": uniform, "replay": replay}
-        shares["walk"] = (0.25 if leak and longer else 0.0) if walk is None else walk
-        for name, value in shares.items():
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name}={value} must lie in 0 to 1")
+        walk = (0.25 if leak and longer else 0.0) if walk is None else walk
+        check_shares(explore=explore, uniform=uniform, replay=replay, walk=walk)
         if not lr > 0:
             raise ValueError(f"lr={lr} must be positive")
         self.env, self.reward, self.loss = env, as_reward(reward, log=log), loss
-        self.alpha, self.gamma, self.anchor = alpha, gamma, anchor
+        self._weights: dict[str, Any] = {"gamma": gamma, "alpha": alpha, "uniform_backward": uniform_backward}
+        LeakLoss(0.0, **self._weights)  # refuses what it cannot use
+        self.anchor = anchor
         self.reach_mask, self.score_all, self.debug = reach_mask, score_all, debug
         self.explore = explore if leak else 0.0
         self.uniform = uniform if leak or uniform else explore
-        self.walk, self.replay = (shares["walk"] if leak else 0.0), replay
-        self.budgets = (env.max_length, env.max_length) if budgets is None else tuple(budgets)
-        as_budget(list(self.budgets), env, 2)
-        if self.budgets[0] > self.budgets[1]:
-            raise ValueError(f"budgets={self.budgets} must rise")
+        self.walk, self.replay = (walk if leak else 0.0), replay
+        self.budgets = budget_range(budgets, env)
+        self.hindsight = further_budgets(hindsight, leak and self.budgets[0] < self.budgets[1])
         self.given_eps, self.cut_reward = eps, cut_reward
         finite_log(eps, 0.0)
         finite_log(cut_reward, 0.0)
@@ -164,15 +169,16 @@ class LeakGFN:
                 seed=seed,
             )
         if hasattr(self.net, "with_fraction"):
-            self.net.with_fraction, self.net.with_state = leak, loss in BALANCES
+            # Trajectory balance has a parameter log Z, unless it depends on a condition.
+            has_state = loss in BALANCES and (loss != "tb" or self.reward.dim > 0)
+            self.net.with_fraction, self.net.with_state = leak, has_state
+        self._merges = not isinstance(getattr(self.net, "encoder", None), FlatEncoder)
         self.device, self.dtype = placement(device, dtype)
         self.net.to(self.device, dtype)
         self.log_z = nn.Parameter(torch.zeros((), device=self.device, dtype=dtype))
-        own = {
-            "net": kind if isinstance(kind, str) else type(kind).__name__,
-            "dtype": str(dtype).split(".")[-1],
-        }
-        self.options: dict[str, Any] = given | own | {"conditions": self.reward.dim}
+        name = kind if isinstance(kind, str) else type(kind).__name__
+        own = {"net": name, "dtype": str(dtype).split(".")[-1], "conditions": self.reward.dim}
+        self.options: dict[str, Any] = given | own
         self.optimizer = torch_optimizer(optimizer)(list(self.net.named_parameters()), lr=lr)
         self.z_optimizer = torch.optim.Adam([self.log_z], lr=lr * _LOG_Z_RATE)
         self.generator = torch.Generator().manual_seed(seed)
@@ -201,43 +207,46 @@ class LeakGFN:
         return flows
 
     def _logits(self, flows: Flows) -> tuple[Tensor, Tensor]:
+        """Log flows of all actions, stop last, on the CPU."""
         stop = flows.stop[:, None]
-        chem = torch.cat([flows.chem, stop], dim=1)
+        chem = torch.cat([flows.chem, stop], dim=1).cpu()
         if self.loss != "leak":
             return chem, chem
-        return torch.cat([flows.chem + flows.log_fraction, stop], dim=1), chem
+        return torch.cat([flows.chem + flows.log_fraction, stop], dim=1).cpu(), chem
 
     @torch.no_grad()
     def policy(
         self, states: ndarray, budget: ndarray, condition: Tensor | None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Log flows of all actions, stop last: of the valid flow and of the chemical one; equal states once.
+        """Log flows of all actions, stop last: of the valid flow and of the chemical one.
 
-        The mask, which :func:`rollout` hands to every policy, is not used: who draws masks the flows.
+        Equal states are evaluated once, unless the network costs less than finding them out. The mask, which
+        :func:`rollout` hands to every policy, is not used: who draws masks the flows.
         """
-        from icml_kernels import unique_rows
-
-        keyed = np.column_stack([states.astype(np.int64), budget])
-        if condition is not None:
-            _, same = torch.unique(condition, dim=0, return_inverse=True)
-            keyed = np.column_stack([keyed, same.numpy()])
-        first, inverse = unique_rows(torch.from_numpy(keyed))
-        rows = first.numpy()
-        flows = self.evaluate(states[rows], budget[rows], None if condition is None else condition[first])
-        valid, chem = (t.cpu()[inverse] for t in self._logits(flows))
-        return valid, chem
+        if not self._merges:
+            return self._logits(self.evaluate(states, budget, condition))
+        rows, inverse = distinct(states, tags(budget, condition))
+        flows = self.evaluate(states[rows], budget[rows], rows_of(condition, rows))
+        place = torch.from_numpy(inverse)
+        valid, chem = self._logits(flows)
+        return valid[place], chem[place]
 
     def log_policy(
-        self, states: ndarray, max_length: int | None = None, condition: Tensor | None = None
+        self,
+        states: ndarray,
+        max_length: int | None = None,
+        condition: Tensor | None = None,
+        *,
+        chemical: bool = False,
     ) -> Float[ndarray, "n actions"]:
         """log P_F(a | s) of all actions, stop last, -inf where an action is not legal; NaN where nothing
-        is.
+        is. ``chemical``: by the chemical flow instead of the valid one, λ left out.
         """
         budget = as_budget(max_length, self.env, len(states))
         mask = torch.from_numpy(self.env.mask(states))
         if condition is not None:
             condition = torch.as_tensor(condition).expand(len(states), -1)
-        logits, _ = self.policy(states, budget, condition)
+        logits = self.policy(states, budget, condition)[int(chemical)]
         if self.reach_mask:
             mask = within_reach(self.env, states, budget, mask)
         return torch.log_softmax(torch.where(mask, logits.double(), -torch.inf), dim=1).numpy()
@@ -292,8 +301,7 @@ class LeakGFN:
         if self.log_eps >= self.log_least:
             warnings.warn(
                 f"eps={math.exp(self.log_eps):.3g} is not below the least reward "
-                f"{math.exp(self.log_least):.3g}; "
-                "objects near it are drawn too rarely",
+                f"{math.exp(self.log_least):.3g}; objects near it are drawn too rarely",
                 stacklevel=3,
             )
 
@@ -302,13 +310,17 @@ class LeakGFN:
         fresh = batch - (0 if replayed is None else len(replayed))
         trajectories = self._explore(fresh) if fresh else None
         parts = [p for p in (trajectories, replayed) if p is not None]
+        if self.hindsight:
+            copies = (self.budgets, self.generator, self.hindsight)
+            parts += [relabelled(self.env, part, *copies) for part in parts]
         parted, log_reward = self._loss(Trajectories.join(parts) if len(parts) > 1 else parts[0])
         if not bool(torch.isfinite(parted.total)):
             raise ValueError(
                 f"the loss of step {self.step + 1} is {float(parted.total)}; lower the learning rate "
                 "or check the reward"
             )
-        self._set_rate()
+        set_rate(self.optimizer, self.lr, self.step, self.decay_steps)
+        set_rate(self.z_optimizer, self.lr * _LOG_Z_RATE, self.step, self.decay_steps)
         self.optimizer.zero_grad()
         self.z_optimizer.zero_grad()
         parted.total.backward()
@@ -322,16 +334,6 @@ class LeakGFN:
         if trajectories is not None:
             figures |= self._judge(trajectories, log_reward[:fresh])
         return figures
-
-    def _set_rate(self) -> None:
-        if self.decay_steps is None:
-            return
-        part = min(1.0, self.step / self.decay_steps)
-        scale = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * part))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr * scale
-        for group in self.z_optimizer.param_groups:
-            group["lr"] = self.lr * _LOG_Z_RATE * scale
 
     def _explore(self, n: int) -> Trajectories:
         low, high = self.budgets
@@ -371,7 +373,7 @@ class LeakGFN:
                 log_z=log_z,
             )
             none = torch.zeros_like(total)
-            return LossParts(total, none, none, none), log_reward
+            return LossParts(total, none, none, none, none), log_reward
         batch = flow_batch(
             self.env,
             trajectories,
@@ -384,13 +386,19 @@ class LeakGFN:
         leak = self.loss == "leak"
         # Where budgets vary, the horizon is the full space, the chemical flow the valid one of that budget.
         closed = self.env.horizon > self.env.max_length or self.budgets[0] < self.budgets[1]
+        loss: Any = LeakLoss(self.log_eps, anchor=self.anchor, **self._weights)
+        if not leak:
+            loss = FlowMatchingLoss(self.log_eps, gamma=self._weights["gamma"])
         rows = flow_rows(
-            self.env, batch, flows, reach=self.reach_mask and leak, closed_end=closed, fraction=leak
+            self.env,
+            batch,
+            flows,
+            reach=self.reach_mask and leak,
+            closed_end=closed,
+            fraction=leak,
+            single_edges=leak and self._weights["uniform_backward"] > 0,
         )
-        if leak:
-            parts = LeakLoss(self.log_eps, gamma=self.gamma, alpha=self.alpha, anchor=self.anchor)(rows)
-        else:
-            parts = FlowMatchingLoss(self.log_eps, gamma=self.gamma)(rows)
+        parts = loss(rows)
         return parts, batch.log_reward[batch.visited[trajectories.last]]
 
     def _judge(self, trajectories: Trajectories, log_reward: Float[ndarray, " n"]) -> dict[str, float]:
@@ -423,6 +431,7 @@ class LeakGFN:
         temperature: float = 1.0,
         max_length: int | Sequence[int] | None = None,
         condition: Float[Tensor, "n dim"] | None = None,
+        explore: float = 0.0,
     ) -> Samples:
         """Draw objects by the valid flow.
 
@@ -432,37 +441,30 @@ class LeakGFN:
             temperature: log flows are divided by it; below 1 draws the likelier more often.
             max_length: L_max; with ``budget_aware`` any that it was trained for.
             condition: one row for all, or one for each; by default drawn as in training.
+            explore: probability of a step by the chemical flow, which leaks; 1 leaves λ out.
 
         Raises:
             ValueError: a negative number, a condition of a wrong shape, or what :func:`rollout` refuses.
         """
         if n < 0:
             raise ValueError(f"n={n} is negative")
-        generator = self._generator(seed)
+        generator: Any = self.generator if seed is None else seed
+        if not isinstance(generator, torch.Generator):
+            generator = torch.Generator().manual_seed(generator)
         limit = as_budget(max_length if max_length is not None else self.env.max_length, self.env, n)
         given = conditions_for(self.reward, n, condition, generator)
-        parts = []
-        for begin in range(0, n, _AT_ONCE):
-            part = slice(begin, min(n, begin + _AT_ONCE))
-            drawn = rollout(
-                self.env,
-                self.policy,
-                part.stop - part.start,
-                generator=generator,
-                budget=limit[part],
-                condition=None if given is None else given[part],
-                temperature=temperature,
-                reach=self.reach_mask,
-            )
-            parts.append(drawn)
-        if not parts:
-            return no_samples(self.env, self.reward)
-        return scored(self.env, self.reward, Trajectories.join(parts))
-
-    def _generator(self, seed: int | torch.Generator | None) -> torch.Generator:
-        if seed is None:
-            return self.generator
-        return seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+        return draw(
+            self.env,
+            self.reward,
+            self.policy,
+            n,
+            generator=generator,
+            budget=limit,
+            condition=given,
+            explore=explore,
+            temperature=temperature,
+            reach=self.reach_mask,
+        )
 
     def save(self, path: str | Path) -> None:
         """Write network, optimizer, random state and replayed trajectories into one safetensors file."""

@@ -11,6 +11,13 @@ The target is log(ε + R) where the paper has log R: both sides carry ε, so tha
 F = R exactly, and F = 0 where R is 0. A state that is cut off (d = 1) ends the valid flow, yet is an ordinary
 interior state of the chemical one: this asymmetry is the method. Plain flow matching has one flow and takes
 the cut-off state for a terminal one.
+
+Where an object can be made in several ways these equations fix the sum of the flows into a state and not the
+parents' shares, in either flow. A further term (ours) pulls both to equal shares,
+
+    L_back = mean over edges (p, a) -> s of (log(ε / n_s + F(p, a)) - log((ε + Σ F) / n_s))^2,   n_s parents,
+
+which leaves the policy's distribution as it is and determines λ = F_valid / F_chem.
 """
 
 from __future__ import annotations
@@ -25,6 +32,22 @@ from torch import Tensor
 from icml_leakgfn.environments import CUT, FINISHED, INTERIOR
 
 LOW = -1e30  # stands for -inf where a row has nothing: log-sum-exp of nothing but -inf has no gradient
+
+
+class EdgesIn(NamedTuple):
+    """Log flows of single edges into rows, for the term that gives parents equal shares.
+
+    Attributes:
+        valid: log F_valid.
+        chem: log F_chem.
+        row: the row that an edge leads into.
+        parents: how many edges lead into that row.
+    """
+
+    valid: Float[Tensor, " edges"]
+    chem: Float[Tensor, " edges"]
+    row: Int[Tensor, " edges"]
+    parents: Float[Tensor, " edges"]
 
 
 class FlowRows(NamedTuple):
@@ -43,6 +66,7 @@ class FlowRows(NamedTuple):
         count: how often the state was visited.
         root: the empty object, which has no inflow.
         beyond: the state lies beyond its budget, where the chemical flow alone is defined.
+        edges: single edges into the rows, where equal shares of parents are wanted.
     """
 
     inflow_valid: Float[Tensor, " n"]
@@ -57,6 +81,7 @@ class FlowRows(NamedTuple):
     count: Float[Tensor, " n"]
     root: Bool[Tensor, " n"]
     beyond: Bool[Tensor, " n"]
+    edges: EdgesIn | None = None
 
 
 class LossParts(NamedTuple):
@@ -66,6 +91,26 @@ class LossParts(NamedTuple):
     terminal: Float[Tensor, ""]
     conservation: Float[Tensor, ""]
     chemical: Float[Tensor, ""]
+    backward: Float[Tensor, ""]
+
+
+def log_outflow(
+    edge: Float[Tensor, "n edges"],
+    legal: Bool[Tensor, "n edges"],
+    stop: Float[Tensor, " n"],
+    may_stop: Bool[Tensor, " n"],
+) -> Float[Tensor, " n"]:
+    """log of the sum over legal edges and stop; about -1e30 where nothing flows out.
+
+    Args:
+        edge: log flows of actions.
+        legal: which of them count.
+        stop: log F_stop.
+        may_stop: where it counts.
+    """
+    flows = torch.cat([edge, stop[:, None]], dim=1)
+    counted = torch.cat([legal, may_stop[:, None]], dim=1)
+    return torch.logsumexp(torch.where(counted, flows, -math.inf).clamp_min(LOW), dim=1)
 
 
 def _weighted(residual: Float[Tensor, " n"], weight: Float[Tensor, " n"]) -> tuple[Tensor, Tensor]:
@@ -78,6 +123,27 @@ def _weighted(residual: Float[Tensor, " n"], weight: Float[Tensor, " n"]) -> tup
 def _mean(*parts: tuple[Tensor, Tensor]) -> Tensor:
     total = torch.stack([p[0] for p in parts]).sum()
     return total / torch.stack([p[1] for p in parts]).sum().clamp_min(1.0)
+
+
+def _shares(
+    flow: Float[Tensor, " edges"],
+    log_in: Float[Tensor, " n"],
+    edges: EdgesIn,
+    weight: Float[Tensor, " n"],
+    log_eps: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """How far edges into a state are from equal shares of what flows in, each state counted once.
+
+    Args:
+        flow: log flows of the edges.
+        log_in: log(ε + Σ F) of each row.
+        edges: where they lead.
+        weight: of each row.
+        log_eps: log ε.
+    """
+    log_parents = torch.log(edges.parents)
+    residual = torch.logaddexp(log_eps - log_parents, flow) - log_in[edges.row] + log_parents
+    return _weighted(residual, weight[edges.row] / edges.parents)
 
 
 def _check_ends(rows: FlowRows, ends: Bool[Tensor, " n"]) -> None:
@@ -95,26 +161,38 @@ class LeakLoss:
         gamma: of the terminal part; 10 in the paper.
         alpha: of the chemical part; 0.1 in two official configurations, 0 and 10 in others.
         anchor: whether finished states conserve the chemical flow too (ours): then F_chem is the flow of the
-            full space, and λ = F_valid / F_chem is determined; False is the paper's.
+            full space, and λ = F_valid / F_chem is determined in trees; False is the paper's.
+        uniform_backward: weight of the term that gives all parents of a state equal shares in both flows
+            (ours): then λ is determined in graphs with several ways to an object too. Rows need ``edges``.
 
     Raises:
         ValueError: ε that is not positive and finite, or a negative coefficient.
     """
 
     def __init__(
-        self, log_eps: float, *, gamma: float = 10.0, alpha: float = 0.1, anchor: bool = True
+        self,
+        log_eps: float,
+        *,
+        gamma: float = 10.0,
+        alpha: float = 0.1,
+        anchor: bool = True,
+        uniform_backward: float = 0.0,
     ) -> None:
         if not math.isfinite(log_eps):
             raise ValueError(f"log_eps={log_eps} must be finite")
-        if gamma < 0 or alpha < 0:
-            raise ValueError(f"gamma={gamma} and alpha={alpha} must not be negative")
+        if gamma < 0 or alpha < 0 or uniform_backward < 0:
+            raise ValueError(
+                f"gamma={gamma}, alpha={alpha} and uniform_backward={uniform_backward} must not be negative"
+            )
         self.log_eps, self.gamma, self.alpha, self.anchor = log_eps, gamma, alpha, anchor
+        self.uniform_backward = uniform_backward
 
     def __call__(self, rows: FlowRows) -> LossParts:
         """The loss of a batch of rows.
 
         Raises:
-            ValueError: a row that ends without a reward.
+            ValueError: a row that ends without a reward, or rows without edges where equal shares are asked
+                for.
         """
         log_eps = rows.stop.new_tensor(self.log_eps)
         done, inner = rows.done, ~rows.root & ~rows.beyond
@@ -140,7 +218,15 @@ class LeakLoss:
         whole = ~rows.root & (rows.beyond | self.anchor | (done != FINISHED))
         chemical = _mean(_weighted(in_chem - out_chem, weight * whole))
         total = self.gamma * terminal + conservation + self.alpha * chemical
-        return LossParts(total, terminal, conservation, chemical)
+        backward = torch.zeros_like(total)
+        if self.uniform_backward:
+            if rows.edges is None:
+                raise ValueError("uniform_backward needs rows with edges; rows_from_edges keeps them")
+            valid = _shares(rows.edges.valid, in_valid, rows.edges, weight * inner, log_eps)
+            chem = _shares(rows.edges.chem, in_chem, rows.edges, weight * ~rows.root, log_eps)
+            backward = _mean(valid, chem)
+            total = total + self.uniform_backward * backward
+        return LossParts(total, terminal, conservation, chemical, backward)
 
 
 class FlowMatchingLoss:
@@ -174,9 +260,8 @@ class FlowMatchingLoss:
         )
         goes_on = (rows.done == INTERIOR) & inner
         conservation = _mean(_weighted(inflow - outflow, rows.count * goes_on))
-        return LossParts(
-            self.gamma * terminal + conservation, terminal, conservation, torch.zeros_like(terminal)
-        )
+        none = torch.zeros_like(terminal)
+        return LossParts(self.gamma * terminal + conservation, terminal, conservation, none, none)
 
 
 def detailed_balance(
@@ -300,18 +385,13 @@ def rows_from_edges(
     may_stop = done != CUT if may_stop is None else may_stop
     ends = done != INTERIOR
     bounds = ptr.to(torch.int32)
-    nothing = log_chem_out.new_tensor(LOW)
-
-    def outflow(edges: Tensor, stops: Tensor) -> Tensor:
-        stop = torch.where(stops, log_stop, nothing)[:, None]
-        return torch.logsumexp(torch.cat([torch.where(legal, edges, nothing), stop], dim=1), dim=1)
-
     undefined = torch.full_like(log_reward, math.nan)
+    log_valid_in = log_chem_in + log_fraction_in
     return FlowRows(
-        segment_logsumexp(log_chem_in + log_fraction_in, bounds),
+        segment_logsumexp(log_valid_in, bounds),
         segment_logsumexp(log_chem_in, bounds),
-        outflow(log_chem_out + log_fraction_out, may_stop & (done != CUT)),
-        outflow(log_chem_out, may_stop),
+        log_outflow(log_chem_out + log_fraction_out, legal, log_stop, may_stop & (done != CUT)),
+        log_outflow(log_chem_out, legal, log_stop, may_stop),
         log_stop,
         done,
         torch.where(ends, log_reward, undefined),
@@ -320,4 +400,14 @@ def rows_from_edges(
         torch.ones_like(log_stop),
         ptr[1:] == ptr[:-1],
         torch.zeros_like(done, dtype=torch.bool),
+        edges_in(log_valid_in, log_chem_in, ptr),
     )
+
+
+def edges_in(
+    log_valid: Float[Tensor, " edges"], log_chem: Float[Tensor, " edges"], ptr: Int[Tensor, " n_1"]
+) -> EdgesIn:
+    """Single edges into rows, from where each row's edges begin."""
+    parents = torch.diff(ptr).long()
+    row = torch.repeat_interleave(torch.arange(len(parents), device=ptr.device), parents)
+    return EdgesIn(log_valid, log_chem, row, parents[row].to(log_chem))

@@ -18,8 +18,8 @@ from icml_core.randomness import seeded
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-_BUDGET_SCALE = 0.1  # of the first embeddings of budgets
 LOG_LEAST_FRACTION = math.log(1e-20)  # the floor of λ in the official code
+_SMALL = 0.1  # of the scales and shifts by budget, at first
 
 
 class Flows(NamedTuple):
@@ -63,6 +63,33 @@ def perceptron(inputs: int, hidden: int, outputs: int, layers: int = 2) -> nn.Se
     for before, after in pairwise(sizes):
         parts += [nn.Linear(before, after), nn.LeakyReLU()]
     return nn.Sequential(*parts[:-1])
+
+
+class BudgetFilm(nn.Module):
+    """h (1 + g_r) + b_r: features scaled and shifted by what remains of the budget (FiLM, Perez et al. 2018).
+
+    What a state is worth to the λ head depends on the budget as a factor does: a bracket too many is nothing
+    with ten actions left and everything with one. A sum of the two cannot say so in one layer.
+
+    Args:
+        budgets: largest remaining budget.
+        width: of the features.
+    """
+
+    def __init__(self, budgets: int, width: int) -> None:
+        super().__init__()
+        self.budgets = budgets
+        self.gain = nn.Embedding(budgets + 1, width)
+        self.shift = nn.Embedding(budgets + 1, width)
+        with torch.no_grad():  # at first all budgets are alike, and no matrix is 0
+            for table in (self.gain, self.shift):
+                table.weight.copy_(_SMALL * table.weight[:1].expand_as(table.weight))
+
+    def forward(
+        self, features: Float[Tensor, "n width"], remaining: Int[Tensor, " n"]
+    ) -> Float[Tensor, "n width"]:
+        """Features under each row's budget."""
+        return features * (1 + self.gain(remaining)) + self.shift(remaining)
 
 
 class FlatEncoder(nn.Module):
@@ -239,10 +266,7 @@ class DualHead(nn.Module):
         self.stop = perceptron(width, hidden, 1, layers)
         self.state = perceptron(width, hidden, 1, layers)
         self.budgets = budgets
-        self.remaining = nn.Embedding(budgets + 1, width) if budgets else None
-        if self.remaining is not None:
-            with torch.no_grad():  # sites are small at first; the budget must not drown them
-                self.remaining.weight.mul_(_BUDGET_SCALE)
+        self.film = BudgetFilm(budgets, width) if budgets else None
         # What a baseline does not use need not be computed for it.
         self.with_fraction = self.with_state = True
 
@@ -269,7 +293,7 @@ class DualHead(nn.Module):
         if not self.with_fraction:
             return Flows(chem, torch.zeros_like(chem), stop, state)
         seen = coded.sites
-        if self.remaining is not None:
+        if self.film is not None:
             if remaining is None:
                 raise ValueError("this network is told what remains of the budget: give remaining")
             if len(remaining) and int(remaining.max()) > self.budgets:
@@ -278,7 +302,8 @@ class DualHead(nn.Module):
                     "was built for"
                 )
             # Beyond its budget a state is seen by the chemical flow alone.
-            seen = seen + self.remaining(remaining.clamp_min(0))[coded.row]
+            left = remaining.clamp_min(0)
+            seen = self.film(seen, left if coded.width == 1 else left[coded.row])
         logit = self.fraction(seen)
         floor = torch.full_like(logit, LOG_LEAST_FRACTION)
         log_fraction = torch.logaddexp(nn.functional.logsigmoid(logit), floor)

@@ -15,12 +15,21 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
+from icml_leakgfn.distinct import rows_of
 from icml_leakgfn.environments import FINISHED, INTERIOR, as_budget
 
 # (states, budgets, conditions, mask) -> logits under the valid flow and under the chemical one.
 Policy: TypeAlias = Callable[
     [ndarray, ndarray, "Tensor | None", Tensor], tuple[Float[Tensor, "n actions"], Float[Tensor, "n actions"]]
 ]
+
+
+def even_policy(
+    states: ndarray, budget: ndarray, condition: Tensor | None, mask: Tensor
+) -> tuple[Float[Tensor, "n actions"], Float[Tensor, "n actions"]]:
+    """The policy of equal chances for all legal actions, for probes and baselines."""
+    flat = torch.zeros(mask.shape)
+    return flat, flat
 
 
 def sample_masked(
@@ -42,18 +51,27 @@ def sample_masked(
             f"logits are {logits.dtype} and the mask {mask.dtype}; expected floating-point numbers and bool"
         )
     wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-    allowed = mask & (wide > -torch.inf)
-    broken = mask & (torch.isnan(wide) | (wide == torch.inf))
-    if bool((broken.any(dim=1) | ~allowed.any(dim=1)).any()):  # one look, one wait for the device
-        if bool(broken.any()):
-            row, action = (int(v) for v in torch.nonzero(broken)[0])
-            raise ValueError(f"the log flow of row {row}, action {action} is {float(wide[row, action])}")
-        row = int(torch.nonzero(~allowed.any(dim=1))[0])
-        raise ValueError(f"row {row} has no action that is legal and has a flow")
+    open_ones = torch.where(mask, wide, -torch.inf)
+    # The largest is -inf in a row of nothing, and NaN or inf where a row holds one: one look at all rows.
+    if len(wide) and not bool(torch.isfinite(open_ones.amax(dim=1)).all()):
+        _explain(wide, mask)
     waits = torch.empty_like(wide).exponential_(generator=generator)
     # An exponential of rounding size could be 0, its noise infinite.
-    noise = -torch.log(waits.clamp_min(torch.finfo(wide.dtype).tiny))
-    return torch.where(allowed, wide + noise, -torch.inf).argmax(dim=1)
+    return (open_ones - torch.log(waits.clamp_min_(torch.finfo(wide.dtype).tiny))).argmax(dim=1)
+
+
+def _explain(wide: Float[Tensor, "n actions"], mask: Bool[Tensor, "n actions"]) -> None:
+    """Name the first row from which nothing can be drawn.
+
+    Raises:
+        ValueError: always.
+    """
+    broken = mask & (torch.isnan(wide) | (wide == torch.inf))
+    if bool(broken.any()):
+        row, action = (int(v) for v in torch.nonzero(broken)[0])
+        raise ValueError(f"the log flow of row {row}, action {action} is {float(wide[row, action])}")
+    row = int(torch.nonzero(~(mask & (wide > -torch.inf)).any(dim=1))[0])
+    raise ValueError(f"row {row} has no action that is legal and has a flow")
 
 
 @dataclass(frozen=True)
@@ -109,9 +127,7 @@ class Trajectories:
             np.cumsum(sizes) - 1,
             self.budget[chosen],
             self.walks[chosen],
-            None
-            if self.condition is None
-            else self.condition[torch.from_numpy(np.asarray(chosen, dtype=np.int64))],
+            rows_of(self.condition, chosen),
         )
 
     @staticmethod
@@ -192,7 +208,7 @@ def rollout(
             if len(alive) == 0:
                 break
         mask = torch.from_numpy(legal)
-        given = None if condition is None else condition[torch.from_numpy(alive)]
+        given = rows_of(condition, alive)
         valid, chem = policy(states, limit[alive], given, mask)
         logits = torch.where(torch.from_numpy(walks[alive])[:, None], chem, valid)
         if explore:

@@ -12,9 +12,12 @@ import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
 
+from icml_leakgfn.distinct import rows_of
 from icml_leakgfn.environments import FINISHED
 from icml_leakgfn.rewards import Reward
-from icml_leakgfn.rollout import Trajectories
+from icml_leakgfn.rollout import Policy, Trajectories, rollout
+
+_AT_ONCE = 1024  # trajectories drawn in one batch
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,38 @@ def no_samples(env: Any, reward: Reward) -> Samples:
     return Samples(env.reset(0), [], raw, none, none, none.astype(int), {}).attach(env)
 
 
+def draw(
+    env: Any,
+    reward: Reward,
+    policy: Policy,
+    n: int,
+    *,
+    budget: Int[ndarray, " n"],
+    condition: Float[torch.Tensor, "n dim"] | None = None,
+    **options: Any,
+) -> Samples:
+    """Objects drawn by a policy, a thousand at a time.
+
+    Args:
+        env: the environment.
+        reward: what scores them.
+        policy: as :func:`rollout` takes it.
+        n: how many.
+        budget: L_max of each.
+        condition: of each, or None.
+        options: of :func:`rollout`.
+
+    Raises:
+        ValueError: from :func:`rollout` or the reward.
+    """
+    parts = []
+    for begin in range(0, n, _AT_ONCE):
+        rows = np.arange(begin, min(n, begin + _AT_ONCE))
+        given = rows_of(condition, rows)
+        parts.append(rollout(env, policy, len(rows), budget=budget[rows], condition=given, **options))
+    return scored(env, reward, Trajectories.join(parts)) if parts else no_samples(env, reward)
+
+
 def scored(env: Any, reward: Reward, drawn: Trajectories) -> Samples:
     """The objects at which trajectories ended, with their scores; what was cut off has none.
 
@@ -96,8 +131,7 @@ def scored(env: Any, reward: Reward, drawn: Trajectories) -> Samples:
     at = np.flatnonzero(worth)
     raw = np.full((n,) if columns == 1 else (n, columns), np.nan)
     log_reward = np.full(n, -np.inf)
-    given = None if drawn.condition is None else drawn.condition[torch.from_numpy(at)]
-    found = reward.evaluate(env, drawn.ends[at], given)
+    found = reward.evaluate(env, drawn.ends[at], rows_of(drawn.condition, at))
     raw[at], log_reward[at] = found.raw, found.log_reward
     log_prob = np.bincount(drawn.trajectory, weights=drawn.log_prob, minlength=n)
     labels = env.label(drawn.ends)

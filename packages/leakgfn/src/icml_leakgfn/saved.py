@@ -33,6 +33,8 @@ OPTIONS = frozenset(
         "score_all",
         "cut_reward",
         "anchor",
+        "uniform_backward",
+        "hindsight",
         "optimizer",
         "lr",
         "decay_steps",

@@ -12,8 +12,9 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
+from icml_leakgfn.distinct import distinct, rows_of, tags
 from icml_leakgfn.environments import CUT, FINISHED, INTERIOR
-from icml_leakgfn.losses import LOW, FlowRows
+from icml_leakgfn.losses import EdgesIn, FlowRows, edges_in, log_outflow
 from icml_leakgfn.networks import Flows
 from icml_leakgfn.rewards import Reward
 from icml_leakgfn.rollout import Trajectories
@@ -85,18 +86,11 @@ def flow_batch(
         RuntimeError: with ``check``, where parents miss an edge.
         ValueError: from the reward.
     """
-    from icml_kernels import unique_rows
-
-    who = trajectories.trajectory
-    tags = [trajectories.budget[who]]
-    conditions = trajectories.condition
-    if conditions is not None:
-        _, same = torch.unique(conditions, dim=0, return_inverse=True)
-        tags.append(same.numpy()[who])
-    tag = np.column_stack(tags).astype(np.int64)
-    keyed = np.column_stack([trajectories.states.astype(np.int64), tag])
-    first, inverse = (t.numpy() for t in unique_rows(torch.from_numpy(keyed)))
-    states, budget = trajectories.states[first], tags[0][first]
+    who, conditions = trajectories.trajectory, trajectories.condition
+    tag = tags(trajectories.budget, conditions)[who]
+    first, inverse = distinct(trajectories.states, tag)
+    states, tag, owner = trajectories.states[first], tag[first], who[first]
+    budget = tag[:, 0]
     length = env.length(states)
     legal = env.mask(states)
     beyond = length > budget
@@ -105,44 +99,31 @@ def flow_batch(
     ended = trajectories.last
     # A trajectory that walked on ended at the horizon; nothing says that its object would be cut off before.
     stops = trajectories.action[ended] == env.n_actions - 1
-    forced = ~stops & (env.finishes(trajectories.states[ended]) | (env.truncation == "cap"))
-    stopped = np.bincount(inverse[ended[stops | forced]], minlength=len(first))
-    worth = (stopped > 0) | (done == FINISHED)
-    if env.truncation == "cap":
-        worth |= done == CUT
+    stopped = np.bincount(inverse[ended[stops]], minlength=len(first))
+    # Where the row itself ends as an object, every visit is an end, also of a way that goes on.
+    terminal = (done == FINISHED) | ((done == CUT) & (env.truncation == "cap"))
+    stopped = np.where(terminal, count, stopped)
     if score_all:
-        worth |= legal[:, -1] & (done == INTERIOR)
+        stopped = np.maximum(stopped, _has_stop(env, legal, done, length))
+    worth = stopped > 0
     log_reward = np.full(len(states), math.nan)
     at = np.flatnonzero(worth)
-    given = None if conditions is None else conditions[torch.from_numpy(who[first][at])]
-    log_reward[at] = reward.evaluate(env, states[at], given).log_reward
+    log_reward[at] = reward.evaluate(env, states[at], rows_of(conditions, owner[at])).log_reward
     cut_off = (done == CUT) & (env.truncation == "leak")
     log_end = np.where(cut_off, log_cut, np.where(done == INTERIOR, math.nan, log_reward))
-    if score_all:
-        stopped = np.maximum(
-            stopped, (legal[:, -1] & ~_no_stop(env, done, length, budget)).astype(stopped.dtype)
-        )
     root = length == 0
     parent_rows, action, index = env.parents(states)
     if check:
         _check_taken(env, trajectories, inverse, parent_rows, action, index)
-    together = np.concatenate(
-        [
-            np.column_stack([states.astype(np.int64), tag[first]]),
-            np.column_stack([parent_rows.astype(np.int64), tag[first][index]]),
-        ]
-    )
-    kept, where = (t.numpy() for t in unique_rows(torch.from_numpy(together)))
-    everything = np.concatenate([states, parent_rows])[kept]
-    extra = kept[len(first) :] - len(first)
-    source = np.concatenate([np.arange(len(first)), index[extra]])
-    condition = None if conditions is None else conditions[torch.from_numpy(who[first][source])]
+    everything = np.concatenate([states, parent_rows])
+    kept, where = distinct(everything, np.concatenate([tag, tag[index]]))
+    source = np.concatenate([np.arange(len(first)), index[kept[len(first) :] - len(first)]])
     ptr = np.zeros(len(first) + 1, dtype=np.int32)
     ptr[1:] = np.cumsum(np.bincount(index, minlength=len(first)))
     return FlowBatch(
-        everything,
+        everything[kept],
         budget[source],
-        condition,
+        rows_of(conditions, owner[source]),
         legal,
         len(first),
         done,
@@ -157,6 +138,12 @@ def flow_batch(
         ptr,
         inverse,
     )
+
+
+def _has_stop(env: Any, legal: ndarray, done: ndarray, length: ndarray) -> Bool[ndarray, " n"]:
+    """Where the full space has an object: stop is legal, and the horizon does not cut it off."""
+    cut_by_horizon = (length >= env.horizon) & (done == CUT) & (env.truncation == "leak")
+    return legal[:, -1] & ~cut_by_horizon
 
 
 def _no_stop(env: Any, done: ndarray, length: ndarray, budget: ndarray) -> Bool[ndarray, " n"]:
@@ -197,6 +184,7 @@ def flow_rows(
     reach: bool = False,
     closed_end: bool = True,
     fraction: bool = True,
+    single_edges: bool = False,
 ) -> FlowRows:
     """Inflows and outflows of the rows from the network's log flows at all states.
 
@@ -207,7 +195,8 @@ def flow_rows(
         reach: λ is 0 where nothing finished can be reached within the budget, and F_chem where none can be
             within the horizon.
         closed_end: at the horizon the chemical flow ends; False: it goes on along edges that nobody walks.
-        fraction: False: λ is 1 (plain flow matching).
+        fraction: False: λ is 1 (plain flow matching), and nothing is done for a second flow.
+        single_edges: the rows hold their edges too, for ``LeakLoss(uniform_backward=...)``.
     """
     from icml_kernels import segment_logsumexp
 
@@ -237,14 +226,29 @@ def flow_rows(
     chem_stop = may_stop
     if closed_end and env.truncation == "leak":
         # What the horizon itself cuts off is no object of the full space either, as in the exact flows.
-        chem_stop = may_stop & ~(at_end & torch.from_numpy(batch.done == CUT).to(device))
+        chem_stop = torch.from_numpy(_has_stop(env, batch.mask, batch.done, length)).to(device)
     stop = flows.stop[:n]
-    return FlowRows(
-        segment_logsumexp(valid[parent, action], ptr),
-        segment_logsumexp(chem[parent, action], ptr),
-        _outflow(valid[:n], valid_edges, stop, may_stop & ~no_stop),
-        _outflow(chem[:n], chem_edges if fraction else valid_edges, stop, chem_stop),
+    chem_in = chem[parent, action]
+    if not fraction:  # one flow is enough
+        inflow = segment_logsumexp(chem_in, ptr)
+        outflow = log_outflow(chem[:n], valid_edges, stop, may_stop & ~no_stop)
+        return _with_facts(batch, (inflow, inflow, outflow, outflow, stop), None)
+    valid_in = valid[parent, action]
+    found = (
+        segment_logsumexp(valid_in, ptr),
+        segment_logsumexp(chem_in, ptr),
+        log_outflow(valid[:n], valid_edges, stop, may_stop & ~no_stop),
+        log_outflow(chem[:n], chem_edges, stop, chem_stop),
         stop,
+    )
+    return _with_facts(batch, found, edges_in(valid_in, chem_in, ptr) if single_edges else None)
+
+
+def _with_facts(batch: FlowBatch, flows: tuple[Tensor, ...], edges: EdgesIn | None) -> FlowRows:
+    stop = flows[-1]
+    device = stop.device
+    return FlowRows(
+        *flows,
         torch.from_numpy(batch.done).to(device),
         torch.from_numpy(batch.log_end).to(stop),
         torch.from_numpy(batch.log_reward).to(stop),
@@ -252,6 +256,7 @@ def flow_rows(
         torch.from_numpy(batch.count).to(stop),
         torch.from_numpy(batch.root).to(device),
         torch.from_numpy(batch.beyond).to(device),
+        edges,
     )
 
 
@@ -261,15 +266,3 @@ def _reaching(
     """Log flows of edges, -inf where nothing finished can be reached within a limit."""
     able = torch.from_numpy(env.may_finish(states, limit - env.length(states))).to(log_flow.device)
     return torch.where(able, log_flow, -torch.inf)
-
-
-def _outflow(
-    edge: Float[Tensor, "n edges"],
-    legal: Bool[Tensor, "n edges"],
-    stop: Float[Tensor, " n"],
-    may: Bool[Tensor, " n"],
-) -> Float[Tensor, " n"]:
-    everything = torch.cat(
-        [torch.where(legal, edge, -torch.inf), torch.where(may, stop, -torch.inf)[:, None]], dim=1
-    )
-    return torch.logsumexp(everything.clamp_min(LOW), dim=1)

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from icml_kernels.njit import njit, prange, threads
 
+ALONE = 64  # trees that one thread is done with before others have begun
+
 
 def forward(
     blocks: Tensor,
@@ -31,7 +33,7 @@ def forward(
         t.contiguous().numpy()
         for t in (blocks, parents, parent_slots, own_slots, marks, sizes, perm_ptr, perms)
     )
-    if n and threads() == 1:
+    if n and (n <= ALONE or threads() == 1):
         _share(0, n, *given, *out)
     elif n:
         _shares(np.linspace(0, n, threads() + 1).astype(np.int64), *given, *out)

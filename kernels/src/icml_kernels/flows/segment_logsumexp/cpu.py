@@ -8,13 +8,15 @@ from torch import Tensor
 
 from icml_kernels.njit import balanced_rows, njit, prange, threads
 
+ALONE = 8192  # places that one thread is done with before others have begun
+
 
 def forward(values: Tensor, ptr: Tensor) -> Tensor:
     """See ``reference.forward``."""
     out = values.new_empty(ptr.shape[0] - 1)
     bounds = ptr.contiguous().numpy()
     arguments = (bounds, values.contiguous().numpy(), out.numpy())
-    if threads() == 1:
+    if len(values) <= ALONE or threads() == 1:
         _sum(0, len(out), *arguments)
     else:
         _sum_shares(balanced_rows(bounds, threads()), *arguments)
@@ -27,7 +29,7 @@ def backward(grad: Tensor, values: Tensor, out: Tensor, ptr: Tensor) -> Tensor:
     bounds = ptr.contiguous().numpy()
     given = (grad.contiguous().numpy(), values.contiguous().numpy(), out.contiguous().numpy())
     arguments = (bounds, *given, spread.numpy())
-    if threads() == 1:
+    if len(values) <= ALONE or threads() == 1:
         _share(0, len(out), *arguments)
     else:
         _share_shares(balanced_rows(bounds, threads()), *arguments)
