@@ -150,3 +150,17 @@ def test_bad_input():
         radial_spectral_loss(pred, amplitude, weight=pred.new_ones(2))
     with pytest.raises(ValueError, match="shape="):
         radial_weight((), 1.0)
+
+
+def test_a_table_made_in_inference_mode_serves_a_backward_pass_and_is_no_ones_to_write_to():
+    field = torch.randn(2, 1, 14, 26, requires_grad=True)  # a size that no other test has
+    amplitude = torch.zeros(2, 1, 14, 14)
+    with torch.inference_mode():
+        first = radial_spectral_loss(field, amplitude, 1.28125)
+    second = radial_spectral_loss(field, amplitude, 1.28125)
+    second.sum().backward()
+    assert bool(torch.isfinite(field.grad).all())
+    torch.testing.assert_close(first.clone(), second.detach())
+    table = radial_weight((14, 26), 1.28125)
+    table.zero_()
+    torch.testing.assert_close(radial_spectral_loss(field, amplitude, 1.28125), second)

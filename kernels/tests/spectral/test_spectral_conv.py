@@ -145,3 +145,19 @@ def test_bad_input():
         corner_modes(random(1, 1, 8).to(torch.complex128), (8,), (2,))
     with pytest.raises(ValueError, match="or a full transform and corners="):
         spectral_conv(random(1, 3, 4, 2), random(3, 2, 5, 2))
+
+
+def test_matrices_made_in_inference_mode_serve_a_backward_pass():
+    x = torch.randn(1, 2, 23, 29, requires_grad=True)  # sizes that no other test has
+    weight = torch.randn(2, 2, 5, 3, 2, requires_grad=True)
+
+    def convolved() -> torch.Tensor:
+        return truncated_irfft(spectral_conv(truncated_rfft(x, (5, 3)), weight), (23, 29))
+
+    with torch.inference_mode():
+        first = convolved()
+    second = convolved()
+    second.square().sum().backward()
+    assert bool(torch.isfinite(x.grad).all())
+    assert bool(torch.isfinite(weight.grad).all())
+    torch.testing.assert_close(first.clone(), second.detach())

@@ -127,8 +127,9 @@ def test_gram_matrix_of_low_rank(k):
     values, vectors, stats = eigs(A, None, ("SA", k), return_stats=True)
     np.testing.assert_allclose(values, 0.0, atol=1e-9 * exact[-1])
     assert stats.residuals.max() <= 1e-8
-    top, _ = eigs(-A, None, ("SA", k))
-    np.testing.assert_allclose(-top, exact[::-1][:k], rtol=1e-9)
+    if k in (1, 5, 10):
+        top, _ = eigs(-A, None, ("SA", k))
+        np.testing.assert_allclose(-top, exact[::-1][:k], rtol=1e-9)
     assert np.abs(vectors.T @ vectors - np.eye(k)).max() < 1e-10
 
 
@@ -262,28 +263,46 @@ def test_the_same_input_gives_the_same_bits_and_signs():
     assert (vectors[np.argmax(abs(vectors), axis=0), np.arange(12)] > 0).all()
 
 
-def test_a_basis_of_the_last_pencil_is_a_start_and_a_stale_one_costs_no_pair():
-    rng = np.random.default_rng(0)
+def drifting_plates(n, steps, seed):
+    """Pencils whose stiffness changes by up to 1 % from one to the next."""
+    rng = np.random.default_rng(seed)
+    line = np.arange(1, n + 1) / (n + 1)
+    x, y = np.meshgrid(line, line, indexing="ij")
+    D = 1 + 0.5 * np.sin(2 * np.pi * (x + 0.3)) * np.cos(2 * np.pi * (y + 0.1))
+    L = laplacian((n, n))
+    for _ in range(steps):
+        A = sp.csc_array(L @ sp.diags_array(D.ravel()) @ L)
+        yield sp.csc_array((A + A.T) / 2)
+        i, j = rng.integers(1, 4, size=2)
+        D = D * (1 + 0.01 * np.cos(2 * np.pi * (i * x + j * y + rng.uniform())))
+
+
+def test_a_basis_of_the_last_pencil_saves_solves_and_a_stale_one_costs_no_pair():
+    n, k = 25, 12
+    B = plate(n, 8).B
     last = None
     warm = cold = 0
-    for step in range(6):
-        given = plate(26, 8)
-        A = sp.csc_array(
-            given.A * (1 + 0.01 * step) + sp.diags_array(0.01 * step * given.A.diagonal() * 1e-3)
-        )
-        exact = scipy.linalg.eigh(A.toarray(), given.B.toarray(), eigvals_only=True)[:12]
-        plain = eigs(A, given.B, ("SA", 12), backend="slice", return_stats=True)
-        assert_right(A, given.B, exact, plain)
+    for step, A in enumerate(drifting_plates(n, 20, 0)):
+        plain = eigs(A, B, ("SA", k), backend="slice", return_stats=True)
         if last is not None:
-            chained = eigs(A, given.B, ("SA", 12), X0=last, backend="slice", return_stats=True)
-            assert_right(A, given.B, exact, chained)
+            chained = eigs(A, B, ("SA", k), X0=last, backend="slice", return_stats=True)
             warm, cold = warm + chained[2].solves, cold + plain[2].solves
+            exact = plain[0]
+            if step % 6 == 0:
+                exact = scipy.linalg.eigh(
+                    A.toarray(), B.toarray(), eigvals_only=True, subset_by_index=[0, k - 1]
+                )
+            assert_right(A, B, exact, chained)
         last = plain[2].basis
-    assert warm < cold
-    for start in (rng.normal(size=(676, 20)), np.ones((676, 1)), last[:, :3]):
-        assert_right(
-            A, given.B, exact, eigs(A, given.B, ("SA", 12), X0=start, backend="slice", return_stats=True)
-        )
+    assert warm < 0.8 * cold
+    rng = np.random.default_rng(0)
+    for start in (
+        rng.normal(size=(n**2, 20)),
+        np.ones((n**2, 1)),
+        last[:, :3],
+        np.repeat(last[:, :1], 9, axis=1),
+    ):
+        assert_right(A, B, plain[0], eigs(A, B, ("SA", k), X0=start, backend="slice", return_stats=True))
 
 
 def test_an_empty_window_has_an_empty_answer():

@@ -31,9 +31,12 @@ SIZE = 8
 
 @pytest.fixture(scope="module")
 def plates():
-    found = family(plate, 60, 0, n=12, size=SIZE)
+    found = family(plate, 160, 0, n=12, size=SIZE)
     values = np.array(
-        [scipy.linalg.eigh(p.A.toarray(), p.B.toarray(), eigvals_only=True)[:10] for p in found]
+        [
+            scipy.linalg.eigh(p.A.toarray(), p.B.toarray(), eigvals_only=True, subset_by_index=[0, 9])
+            for p in found
+        ]
     )
     return found, np.array([p.fields for p in found]), values
 
@@ -41,7 +44,7 @@ def plates():
 @pytest.fixture(scope="module")
 def trained(plates):
     _, fields, values = plates
-    return Predictor(FitOptions(width=12, modes=4, layers=2, epochs=120, lr=3e-3), seed=1).fit(fields, values)
+    return Predictor(FitOptions(width=12, modes=3, layers=2, epochs=40, lr=1e-2), seed=1).fit(fields, values)
 
 
 def test_it_beats_the_mean_of_the_training_set(plates, trained):
@@ -49,7 +52,7 @@ def test_it_beats_the_mean_of_the_training_set(plates, trained):
     test = trained.split_.test
     predicted, _ = trained.predict(fields[test])
     mean = values[trained.split_.train].mean(axis=0)
-    assert np.abs(predicted - values[test]).mean() < np.abs(mean - values[test]).mean()
+    assert np.abs(predicted - values[test]).mean() < 0.6 * np.abs(mean - values[test]).mean()
     assert (np.diff(predicted, axis=1) > 0).all()
     assert trained.test_error_["relative"] < 0.2
 

@@ -56,7 +56,7 @@ def kde_contours(
 
     Example:
         >>> contours = kde_contours(np.r_[1.0:1.5:5j, 3.0:3.5:5j], max_per=5)
-        >>> [c.expected for c in contours], 1.5 < contours[0].interval[1] < 3.0
+        >>> [c.expected for c in contours], bool(1.5 < contours[0].interval[1] < 3.0)
         ([5, 5], True)
     """
     values = np.asarray(lam_hat).ravel()

@@ -31,8 +31,9 @@ class SpectralLayer(nn.Module):
     def __init__(self, width: int, modes: int) -> None:
         super().__init__()
         self.modes = modes
-        scale = 1 / width
-        self.weight = nn.Parameter(scale * torch.rand(2, width, width, modes, modes, 2))
+        # Zero mean: weights of one sign make all channels alike, and training then stays at the trend.
+        scale = (2 * width) ** -0.5
+        self.weight = nn.Parameter(scale * torch.randn(2, width, width, modes, modes, 2))
         self.point = nn.Conv2d(width, width, 1)
 
     def forward(self, x: Float[Tensor, "B width H W"]) -> Float[Tensor, "B width H W"]:

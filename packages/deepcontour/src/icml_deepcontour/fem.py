@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -31,10 +30,10 @@ def morley_plate(refinements: int, seed: int, *, poisson: float = 0.3, size: int
     if not 1 <= refinements <= 9:
         raise ValueError(f"refinements={refinements}; expected 1 to 9")
     try:
-        skfem, helpers = import_module("skfem"), import_module("skfem.helpers")
+        import skfem
+        from skfem.helpers import dd, ddot, eye, trace
     except ImportError as error:
         raise NeedsError("scikit-fem", hint=install_command("scikit-fem")) from error
-    dd, ddot, eye, trace = (getattr(helpers, name) for name in ("dd", "ddot", "eye", "trace"))
     a, b = np.random.default_rng(seed).uniform(size=2)
 
     def thickness(x: Any, y: Any) -> Any:

@@ -90,7 +90,8 @@ def draw_sweep(rows: list[dict[str, Any]], path: Path) -> None:
     top.set(ylabel="seconds")
     low.plot(k, [int(row["solves"]) for row in rows], ".-", color=INK, label="solves")
     low.plot(k, [int(row["factorizations"]) for row in rows], ".-", color=ACCENT, label="factorizations")
-    low.set(xlabel="instance", ylabel="count", yscale="log")
+    counted = any(int(row["solves"]) for row in rows)  # none where LAPACK solved all
+    low.set(xlabel="instance", ylabel="count", yscale="log" if counted else "linear")
     low.legend(frameon=False, fontsize=8)
     _save(figure, path)
 

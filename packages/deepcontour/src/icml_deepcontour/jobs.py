@@ -51,8 +51,8 @@ def eigs(
         certify: count by inertia, and look on until nothing is missing.
         workers: slices at the same time.
         max_bytes: refuse factors that are predicted to be larger.
-        warm: start each pencil from the predictions of the last one's eigenvalues, and its order of
-            elimination.
+        warm: the eigenvalues of the last pencil predict those of the next (for --k without --near), and its
+            order of elimination serves again (slices, pencils of the same size).
         picture: draw.
     """
     import json
@@ -95,8 +95,10 @@ def eigs(
             options: dict[str, Any] = {}
             if model is not None and inputs is not None:
                 options = {"predictor": model, "fields": inputs[at]}
-            elif warm and previous["values"] is not None and which[0] == "SA" and previous["n"] == A.shape[0]:
+            elif warm and which[0] == "SA" and previous["n"] == A.shape[0]:
                 options = {"predictor": previous["values"]}
+            if warm and previous["order"] is not None and previous["n"] == A.shape[0]:
+                options["ordering"] = previous["order"]
             values, vectors, stats = solve(
                 A, B, which, backend=backend, tol=tol, certify=certify, workers=workers, max_bytes=max_bytes,
                 random_state=run.seed, return_stats=True, **options,

@@ -208,8 +208,10 @@ def _matrix(name: str, m: Any) -> sp.csc_array:
             f"{name} is a {type(m).__name__}; shifts need the entries: pass a scipy.sparse matrix, or also "
             "factorize=f with f(sigma) -> (solve, negative_count) for factors of your own"
         )
+    found: Any
+    make: Any = sp.csc_array  # its stubs do not know every sparse type
     if sp.issparse(m):
-        found: Any = sp.csc_array(m).copy()
+        found = make(m).copy()
     else:
         dense = np.asarray(m)
         if dense.ndim != 2 or dense.dtype.kind not in "biufc":

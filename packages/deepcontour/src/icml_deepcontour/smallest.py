@@ -56,7 +56,7 @@ def smallest(slicer: Slicer, k: int, guesses: np.ndarray | None, certify: bool) 
     moves = 0
     while True:
         below = min(slicer.below(factor), k) if factor.exact else 0
-        run = slicer.run(factor, k, 0, None if slicer.start is None else slicer.start[:, : k + NEIGHBOURS])
+        run = slicer.run(factor, k, 0, _first_block(slicer, k))
         moved = None
         if slicer.start is None and moves < MOVES:
             for _ in range(SCOUT):
@@ -75,6 +75,19 @@ def smallest(slicer: Slicer, k: int, guesses: np.ndarray | None, certify: bool) 
         return _certified(slicer, run, wanted, k, certify)
     finally:
         slicer.effort.solves += run.solves
+
+
+def _first_block(slicer: Slicer, k: int) -> np.ndarray | None:
+    """A warm start: a block of mixtures of the last basis' lowest vectors, each of which holds all of them.
+
+    A block as wide as the basis would be applied whole in every step, and cost more than it saves.
+    """
+    if slicer.start is None:
+        return None
+    x = slicer.start[:, : k + NEIGHBOURS]
+    if x.shape[1] <= BLOCK:
+        return x
+    return x @ np.random.default_rng([slicer.seed, 0, 1]).standard_normal((x.shape[1], BLOCK))
 
 
 def _certified(slicer: Slicer, run: BlockLanczos, wanted: Wanted, k: int, certify: bool) -> Answer:

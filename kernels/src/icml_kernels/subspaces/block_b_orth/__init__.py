@@ -39,8 +39,9 @@ class Orthogonalised(NamedTuple):
 def _fake(
     q: Tensor, bq: Tensor, w: Tensor, bw: Tensor, passes: int, cut: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    columns = w.shape[1]
-    return w.new_empty(w.shape), w.new_empty(q.shape[1], columns), w.new_empty(columns, columns)
+    rows, columns = w.shape
+    # W' lies column by column, as LAPACK and SciPy want it.
+    return w.new_empty(columns, rows).T, w.new_empty(q.shape[1], columns), w.new_empty(columns, columns)
 
 
 # On a GPU the same products run in its BLAS; Triton has nothing to add to a tall matrix times a narrow one.

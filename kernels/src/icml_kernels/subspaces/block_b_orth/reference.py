@@ -21,7 +21,7 @@ def block_b_orth(
             bw[:, j] -= (bq * step).sum(1)
     gram = torch.stack([(w.conj() * bw[:, j : j + 1]).sum(0) for j in range(w.shape[1])], dim=1)
     mix, r = factors(gram, before, cut)
-    return w @ mix, c, r
+    return (mix.T @ w.T).T, c, r
 
 
 def factors(gram: Tensor, before: Tensor, cut: float) -> tuple[Tensor, Tensor]:
@@ -40,4 +40,4 @@ def factors(gram: Tensor, before: Tensor, cut: float) -> tuple[Tensor, Tensor]:
     inverse = torch.where(kept, 1.0 / torch.where(kept, root, 1.0), 0.0)
     mix = vectors / length[:, None].to(vectors.dtype) * inverse.to(vectors.dtype)
     r = (torch.where(kept, root, 0.0).to(vectors.dtype) * vectors).mH * length.to(vectors.dtype)
-    return mix, r
+    return mix, r.contiguous()
