@@ -53,9 +53,8 @@ def spectral_conv(
         spectrum = corner_modes(spectrum, corners, modes)
     if tuple(spectrum.shape[2:]) != (*modes, 2):
         raise ValueError(
-            f"spectrum has shape {list(spectrum.shape)}; expected [batch, in, "
-            f"{', '.join(map(str, modes))}, 2] "
-            f"for weights of shape {list(weight.shape)}, or a full transform and corners="
+            f"spectrum has shape {list(spectrum.shape)}; expected [batch, in, {', '.join(map(str, modes))}, "
+            f"2] for weights of shape {list(weight.shape)}, or a full transform and corners="
         )
     product = mode_product(spectrum.flatten(2, -2), weight.flatten(2, -2))
     return product.view(product.shape[0], product.shape[1], *modes, 2)
@@ -177,32 +176,36 @@ def _irfft_filled(pairs: Tensor, shape: tuple[int, ...], modes: tuple[int, ...])
 @lru_cache(maxsize=256)
 def _last_forward(size: int, kept: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """[size, 2 kept]: cosines and negative sines side by side, over the size."""
-    angle = _angles(torch.arange(size), torch.arange(kept), size)
-    return (torch.stack([angle.cos(), -angle.sin()], -1).flatten(-2) / size).to(device, dtype)
+    with torch.inference_mode(False):  # what is kept must serve a backward pass later
+        angle = _angles(torch.arange(size), torch.arange(kept), size)
+        return (torch.stack([angle.cos(), -angle.sin()], -1).flatten(-2) / size).to(device, dtype)
 
 
 @lru_cache(maxsize=256)
 def _last_backward(size: int, kept: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """[2 kept, size]: a column that stands for two counts twice."""
-    mode = torch.arange(kept)
-    times = torch.where((mode == 0) | (2 * mode == size), 1.0, 2.0).double()[:, None]
-    angle = _angles(mode, torch.arange(size), size)
-    sine = torch.where(((mode == 0) | (2 * mode == size))[:, None], 0.0, -angle.sin())
-    return (torch.stack([times * angle.cos(), times * sine], 1).flatten(0, 1)).to(device, dtype)
+    with torch.inference_mode(False):
+        mode = torch.arange(kept)
+        times = torch.where((mode == 0) | (2 * mode == size), 1.0, 2.0).double()[:, None]
+        angle = _angles(mode, torch.arange(size), size)
+        sine = torch.where(((mode == 0) | (2 * mode == size))[:, None], 0.0, -angle.sin())
+        return (torch.stack([times * angle.cos(), times * sine], 1).flatten(0, 1)).to(device, dtype)
 
 
 @lru_cache(maxsize=256)
 def _complex_forward(size: int, kept: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """[2, kept, size]: real and imaginary parts of exp(-2 pi i k s / size) / size."""
-    angle = _angles(_centred(kept), torch.arange(size), size)
-    return (torch.stack([angle.cos(), -angle.sin()]) / size).to(device, dtype)
+    with torch.inference_mode(False):
+        angle = _angles(_centred(kept), torch.arange(size), size)
+        return (torch.stack([angle.cos(), -angle.sin()]) / size).to(device, dtype)
 
 
 @lru_cache(maxsize=256)
 def _complex_backward(size: int, kept: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """[2, size, kept]: of exp(2 pi i k s / size)."""
-    angle = _angles(torch.arange(size), _centred(kept), size)
-    return torch.stack([angle.cos(), angle.sin()]).to(device, dtype)
+    with torch.inference_mode(False):
+        angle = _angles(torch.arange(size), _centred(kept), size)
+        return torch.stack([angle.cos(), angle.sin()]).to(device, dtype)
 
 
 def _centred(kept: int) -> Tensor:

@@ -62,12 +62,11 @@ def radial_spectral_loss(
     _require(pred, target_amp)
     natural = torch.float64 if pred.dtype == torch.float64 else torch.float32
     if weight is None:
-        weight = radial_weight(tuple(pred.shape[2:]), lam, hermitian, dtype=natural, device=pred.device)
+        weight = _kept_weight(tuple(pred.shape[2:]), lam, hermitian, natural, pred.device)
     elif weight.shape != target_amp.shape[2:] or weight.device != pred.device:
         raise ValueError(
             f"weight has shape {list(weight.shape)} on {weight.device}; expected "
-            f"{list(target_amp.shape[2:])} "
-            f"on {pred.device}, as radial_weight gives"
+            f"{list(target_amp.shape[2:])} on {pred.device}, as radial_weight gives"
         )
     with_grad = torch.is_grad_enabled()
     loss, _ = _radial_loss(pred.to(natural), target_amp.to(natural), weight.to(natural), with_grad)
@@ -101,8 +100,7 @@ def radial_weight(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Float[Tensor, "*half"]:
-    """1 + (|w| / 0.5)^lam over the half plane of a real transform, divided by its sum; kept for the next
-    call.
+    """1 + (|w| / 0.5)^lam over the half plane of a real transform, divided by its sum.
 
     |w| is the radial frequency in cycles a sample, from 0 to sqrt(d) / 2 in the corners of d axes.
 
@@ -116,6 +114,13 @@ def radial_weight(
     Raises:
         ValueError: for a lam that is negative or not finite, or an empty shape.
     """
+    # A copy: what is kept for the next call must not be written to.
+    return _kept_weight(shape, lam, hermitian, dtype, device).clone()
+
+
+def _kept_weight(
+    shape: tuple[int, ...], lam: float, hermitian: bool, dtype: torch.dtype, device: torch.device | str
+) -> Tensor:
     if not (lam >= 0 and math.isfinite(lam)):
         raise ValueError(f"lam={lam}; expected a finite exponent from 0 on")
     if not shape or min(shape) < 1:
@@ -127,14 +132,15 @@ def radial_weight(
 def _table(
     shape: tuple[int, ...], lam: float, hermitian: bool, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    axes = [torch.fft.fftfreq(n, dtype=torch.float64) for n in shape[:-1]]
-    axes.append(torch.fft.rfftfreq(shape[-1], dtype=torch.float64))
-    square = sum(f.square().view(-1, *[1] * (len(axes) - 1 - i)) for i, f in enumerate(axes))
-    table = 1 + (torch.sqrt(torch.as_tensor(square)) / NYQUIST) ** lam
-    if hermitian:
-        column = torch.arange(table.shape[-1])
-        table = table * torch.where((column == 0) | (2 * column == shape[-1]), 1.0, 2.0).double()
-    return (table / table.sum()).to(device, dtype)
+    with torch.inference_mode(False):  # what is kept must serve a backward pass later
+        axes = [torch.fft.fftfreq(n, dtype=torch.float64) for n in shape[:-1]]
+        axes.append(torch.fft.rfftfreq(shape[-1], dtype=torch.float64))
+        square = sum(f.square().view(-1, *[1] * (len(axes) - 1 - i)) for i, f in enumerate(axes))
+        table = 1 + (torch.sqrt(torch.as_tensor(square)) / NYQUIST) ** lam
+        if hermitian:
+            column = torch.arange(table.shape[-1])
+            table = table * torch.where((column == 0) | (2 * column == shape[-1]), 1.0, 2.0).double()
+        return (table / table.sum()).to(device, dtype)
 
 
 def _require(pred: Tensor, target_amp: Tensor) -> None:
