@@ -133,6 +133,8 @@ def test_divergence_keeps_the_last_finite_point_of_that_sample_alone(growth):
     torch.testing.assert_close(h[0], torch.ones(3, dtype=torch.float64), rtol=1e-5, atol=0)
     assert bool(torch.isfinite(h[1]).all())
     assert float(h[1, 0]) <= 1e3 * 8
+    assert float(info.residual[0]) < 1e-6
+    assert math.isinf(float(info.residual[1]))
 
 
 def test_options_are_checked():

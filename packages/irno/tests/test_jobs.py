@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 from icml_core import Run
-from icml_irno import jobs, kuramoto_sivashinsky
+from icml_irno import IRNO, Statistics, jobs, kuramoto_sivashinsky
 from icml_irno.field_files import read_fields, read_trajectories, write_well
+from icml_irno.reports import write_lead_times
 from safetensors.numpy import save_file
 
 
@@ -82,7 +83,11 @@ def test_train_refine_and_report(well, tmp_path):
     }  # fmt: skip
     with second.file("steps.csv").open() as stream:
         rows = list(csv.DictReader(stream))
-    assert len(rows) == 3 * trained["K"] + 1  # the base alone is the first row
+    # The base alone is the first row, the corrector alone the last.
+    assert [(r["start"], int(r["k"])) for r in rows] == [
+        *(("base", k) for k in range(3 * trained["K"] + 1)),
+        ("zero", trained["K"]),
+    ]
     assert float(rows[0]["low"]) == float(rows[0]["high"]) == 1.0
     assert float(rows[0]["vrmse"]) == pytest.approx(trained["base_vrmse"])
     third = run(tmp_path, "refine")
@@ -152,6 +157,91 @@ def test_land_points_in_a_file(tmp_path):
     )
     assert np.isfinite(found["vrmse"])
     assert found["vrmse"] < found["base_vrmse"]
+    model = tmp_path / "land" / "irno.safetensors"
+    for name, options in (("solved", {}), ("stepped", {"steps": found["K"]})):
+        out = run(tmp_path, name)
+        solved = jobs.refine(run=out, model=model, data=tmp_path / "land.npz", **options)
+        assert solved["diverged"] == 0
+        with np.load(out.file("refined.npz"), allow_pickle=False) as file:
+            for h in (file["h"], file["h0"]):
+                assert np.isnan(h[..., 3:5]).all()
+                assert np.isfinite(np.delete(h, [3, 4], -1)).all()
+    figures = jobs.spectrum(run=run(tmp_path, "bands"), model=model, data=tmp_path / "land.npz")
+    # Over the points that exist, up to the divisor n - 1 of the variance.
+    kept = np.delete(y, [3, 4], -1)
+    z = ((kept - kept[:16].mean()) / kept[:16].std()).astype(float)
+    by_hand = np.sqrt((z**2).mean(-1) / z.var(-1, ddof=1)).mean()  # of h = 0, the start without a base
+    assert figures["vrmse/0"] == pytest.approx(by_hand, rel=0.02)
+    assert figures["vrmse/3"] < figures["vrmse/0"]
+    assert figures["q_median"] > 0
+    base = jobs.train_base(
+        run=run(tmp_path, "wet"), data=tmp_path / "land.npz", modes=4, hidden_channels=4, layers=1, epochs=2
+    )
+    assert np.isfinite(base["vrmse"])
+
+
+def test_a_forecast_is_fed_back_in_the_units_of_the_data(tmp_path):
+    # u(t + 1) = 0.9 u(t). Inputs are z-scores of deviation 2, outputs of deviation 4: the exact operator on
+    # z-scores is 0.45, and fed back as it is it would lose half of the field at every step.
+    start = torch.randn(6, 1, 1, 32, generator=torch.Generator().manual_seed(0))
+    path = tmp_path / "decay.h5"
+    write_well(path, torch.cat([0.9**t * start for t in range(5)], 1), ["u"], (1.0,), "decay")
+    known = {
+        "history": 1,
+        "x": Statistics.read({"mean": [1.0], "std": [2.0]}),
+        "y": Statistics.read({"mean": [0.5], "std": [4.0]}),
+    }
+
+    model = IRNO(lambda z: (0.9 * (2 * z + 1) - 0.5) / 4, Still(), alpha=1.0, K=3)
+    out = run(tmp_path, "leads")
+    figures = write_lead_times(out, model, known, path, 4, False)
+    arms = ("base", "refined", "corrector_alone")
+    assert set(figures) == {f"lead_{n}_vrmse/{t}" for n in arms for t in (1, 2, 3, 4)}
+    assert max(v for n, v in figures.items() if "alone" not in n) < 1e-5
+    assert min(v for n, v in figures.items() if "alone" in n) > 0.9  # it gives the mean of y for ever
+    with out.file("lead_times.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    for row in rows:
+        for band in ("low", "mid", "high"):
+            assert float(row[f"refined_energy_{band}"]) == pytest.approx(1, rel=1e-4)
+            assert float(row[f"refined_error_{band}"]) < 1e-8
+
+
+class Still(torch.nn.Module):
+    """A corrector that changes nothing."""
+
+    out_channels = 1
+
+    def forward(self, xh: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(xh[:, 1:])
+
+
+def test_inputs_without_targets_are_refined_alike(tmp_path, trajectories):
+    x, y = trajectories[:, 0].numpy(), trajectories[:, 1].numpy()
+    mask = np.ones((1, 1, 32), dtype=bool)
+    mask[..., 5] = False
+    np.savez(tmp_path / "pairs.npz", x=x, y=y, mask=mask)
+    np.savez(tmp_path / "inputs.npz", x=x, mask=mask)
+    options = {"epochs": 1, "base_channels": 4, "depth": 1, "picture": False}
+    jobs.train(run=run(tmp_path, "t"), data=tmp_path / "pairs.npz", **options)
+    model, found = tmp_path / "t" / "irno.safetensors", {}
+    for name in ("pairs", "inputs"):
+        out = run(tmp_path, name)
+        assert jobs.refine(run=out, model=model, data=tmp_path / f"{name}.npz", steps=2)["samples"] == 8
+        assert out.file("sample.png").is_file() == (name == "pairs")
+        with np.load(out.file("refined.npz"), allow_pickle=False) as file:
+            found[name] = file["h"]
+    np.testing.assert_array_equal(found["pairs"], found["inputs"])
+    # Trajectories that end before a target, and only these, are read as inputs.
+    write_well(tmp_path / "now.h5", trajectories[:, :2], ["u"], (1.0,), "now")
+    last = read_fields(tmp_path / "now.h5", history=2, lead=1, targets=False)
+    assert (last.x.shape, len(last.y)) == ((8, 2, 32), 0)
+    torch.testing.assert_close(last.x, trajectories[:, :2, 0])
+    with pytest.raises(ValueError, match="lacks y; it has x, mask"):
+        jobs.spectrum(run=run(tmp_path, "s"), model=model, data=tmp_path / "inputs.npz")
+    np.savez(tmp_path / "few.npz", x=x, mask=np.ones((3, 1, 32), dtype=bool))
+    with pytest.raises(ValueError, match="3 masks for 8 samples"):
+        read_fields(tmp_path / "few.npz", targets=False)
 
 
 def test_hostile_and_wrong_files(tmp_path, well):

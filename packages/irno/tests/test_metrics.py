@@ -90,6 +90,24 @@ def test_a_wave_lies_in_its_band():
         assert float(energy.sum()) == pytest.approx(0.5)
 
 
+def test_equals_what_the_well_gave():
+    """VRMSE and binned_spectral_mse of the-well 1.2.0 on these fields, in float32."""
+
+    def waves(phase: float) -> torch.Tensor:
+        i = torch.arange(96, dtype=torch.float64)
+        return torch.sin(0.37 * i * (1 + 0.01 * i) + phase).view(1, 2, 6, 8)
+
+    pred, target = waves(0.0).float(), (waves(1.0) + 0.5).float()
+    torch.testing.assert_close(
+        vrmse(pred, target), torch.tensor([[1.1684598922729492, 1.1746859550476074]]), rtol=1e-6, atol=1e-6
+    )
+    bands = [
+        [0.3435683846473694, 0.2712506949901581, 0.10409960150718689],
+        [0.5787061452865601, 0.08593739569187164, 0.02706712856888771],
+    ]
+    torch.testing.assert_close(band_mse(pred, target)[0], torch.tensor(bands), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(16,), (12, 12), (6, 6, 6)], ids=str)
 def test_equals_the_well(shape):
     spectral = pytest.importorskip("the_well.benchmark.metrics.spectral")

@@ -200,6 +200,59 @@ def test_bad_input_of_the_fno():
         FNO.from_neuralop_state({})
 
 
+# The state of neuralop.models.FNO((4, 4), 2, 1, hidden_channels=3, n_layers=2) of neuraloperator 2.0.0.
+NEURALOP = {
+    "fno_blocks.channel_mlp.0.fcs.0.bias": (2,),
+    "fno_blocks.channel_mlp.0.fcs.0.weight": (2, 3, 1),
+    "fno_blocks.channel_mlp.0.fcs.1.bias": (3,),
+    "fno_blocks.channel_mlp.0.fcs.1.weight": (3, 2, 1),
+    "fno_blocks.channel_mlp.1.fcs.0.bias": (2,),
+    "fno_blocks.channel_mlp.1.fcs.0.weight": (2, 3, 1),
+    "fno_blocks.channel_mlp.1.fcs.1.bias": (3,),
+    "fno_blocks.channel_mlp.1.fcs.1.weight": (3, 2, 1),
+    "fno_blocks.channel_mlp_skips.0.weight": (1, 3, 1, 1),
+    "fno_blocks.channel_mlp_skips.1.weight": (1, 3, 1, 1),
+    "fno_blocks.convs.0.bias": (3, 1, 1),
+    "fno_blocks.convs.0.weight.tensor": (3, 3, 4, 3),
+    "fno_blocks.convs.1.bias": (3, 1, 1),
+    "fno_blocks.convs.1.weight.tensor": (3, 3, 4, 3),
+    "fno_blocks.fno_skips.0.conv.weight": (3, 3, 1),
+    "fno_blocks.fno_skips.1.conv.weight": (3, 3, 1),
+    "lifting.fcs.0.bias": (6,),
+    "lifting.fcs.0.weight": (6, 4, 1),
+    "lifting.fcs.1.bias": (3,),
+    "lifting.fcs.1.weight": (3, 6, 1),
+    "projection.fcs.0.bias": (6,),
+    "projection.fcs.0.weight": (6, 3, 1),
+    "projection.fcs.1.bias": (1,),
+    "projection.fcs.1.weight": (1, 6, 1),
+}
+# The first rows of what it gives for waves(1, 2, 8, 6) when every weight is made by waves.
+NEURALOP_GIVES = [
+    [-3.14682, -3.07293, -2.93357, -3.14544, -3.12769, -2.64437],
+    [-3.08065, -3.25846, -3.05821, -3.14955, -3.00346, -2.66057],
+    [-3.07691, -3.0817, -3.27463, -3.28231, -2.70101, -3.00627],
+]
+
+
+def waves(*shape: int, phase: float = 0.0) -> torch.Tensor:
+    i = torch.arange(math.prod(shape), dtype=torch.float64)
+    return torch.sin(0.37 * i * (1 + 0.01 * i) + phase).view(shape)
+
+
+def test_equals_what_neuralop_gave():
+    state = {}
+    for number, (name, shape) in enumerate(NEURALOP.items()):
+        real, imaginary = (waves(*shape, phase=number + part) for part in (0.0, 0.5))
+        state[name] = (torch.complex(real, imaginary) if "convs" in name and "weight" in name else real).to(
+            torch.complex64 if "convs" in name and "weight" in name else torch.float32
+        )
+    with torch.no_grad():
+        found = FNO.from_neuralop_state(state, in_channels=2)(waves(1, 2, 8, 6).float())
+    assert float(found.std()) > 0.2
+    torch.testing.assert_close(found[0, 0, :3], torch.tensor(NEURALOP_GIVES), rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("options", [{}, {"positional_embedding": None}], ids=str)
 @pytest.mark.parametrize("modes", [(8,), (8, 6), (4, 4, 6)], ids=str)
 def test_equals_neuralop_after_copying_its_weights(modes, options):

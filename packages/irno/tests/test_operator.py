@@ -7,8 +7,19 @@ import warnings
 
 import pytest
 import torch
-from icml_irno import FNO, IRNO, BicubicBase, FNORefiner, Refiner, fit, super_resolution
-from icml_irno.operator import fill_masked
+from icml_irno import (
+    FNO,
+    IRNO,
+    BicubicBase,
+    FNORefiner,
+    Refiner,
+    band_energy,
+    fit,
+    spectral_loss,
+    spectral_resample,
+    super_resolution,
+)
+from icml_irno.fields import fill_masked
 from torch import nn
 
 
@@ -287,3 +298,128 @@ def test_divergence_is_reported_and_only_strict_calls_raise():
     with pytest.raises(FloatingPointError, match="diverged within 8 steps"):
         model(x)
     assert bool(torch.isfinite(model(x, K=0)).all())
+
+
+def pulled_at_8(**options: object) -> IRNO:
+    return IRNO(lambda x: 0.5 * x, Pull(0.5), alpha=0.6, K=3, shape=(8,), spacing=(1 / 8,), **options)
+
+
+def test_every_way_of_running_takes_the_same_grid():
+    model = pulled_at_8(resample="spectral")
+    x, spacing = random(2, 1, 16), (1 / 16,)
+    whole = [model(x, k, spacing=spacing) for k in range(4)]
+    for found, expected in zip(model.iterates(x, spacing=spacing), whole, strict=True):
+        torch.testing.assert_close(found, expected)
+    solved, info = model.solve(x, tol=0.0, max_iter=3, spacing=spacing)
+    torch.testing.assert_close(solved, whole[3])
+    assert info.calls.tolist() == [3, 3]
+    # Below the trained grid's Nyquist frequency errors fall by 0.7 a step; above it the base stays.
+    spectrum, base, truth = (torch.fft.rfft(t) for t in (solved, 0.5 * x, 2 * x))
+    torch.testing.assert_close(spectrum[..., :4], (truth + 0.7**3 * (base - truth))[..., :4])
+    torch.testing.assert_close(spectrum[..., 5:], base[..., 5:])
+    torch.testing.assert_close(model.contraction(x, spacing=spacing), torch.full((2,), 0.7).double())
+
+
+def test_every_way_of_running_refuses_another_domain_and_an_unset_resample():
+    calls = [
+        lambda m, x, **o: m(x, **o),
+        lambda m, x, **o: m.iterates(x, **o),
+        lambda m, x, **o: m.solve(x, **o),
+        lambda m, x, **o: m.contraction(x, **o),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="covers a domain of"):
+            call(pulled_at_8(resample="spectral"), random(1, 1, 8), spacing=(1 / 16,))
+        with pytest.raises(ValueError, match="model.resample = 'spectral'"):
+            call(pulled_at_8(), random(1, 1, 16))
+    x = random(1, 1, 16)
+    assert torch.equal(pulled_at_8()(x, K=0), 0.5 * x)  # the base alone takes any grid
+
+
+class Restless(nn.Module):
+    """Phi([x, h]) = A (2 x - h) at most points, and a step that never ends at the others."""
+
+    out_channels = 1
+
+    def __init__(self, mask: torch.Tensor, step: float) -> None:
+        super().__init__()
+        self.mask, self.step = mask, step
+
+    def forward(self, xh: torch.Tensor) -> torch.Tensor:
+        return torch.where(self.mask, 0.5 * (2 * xh[:, :1] - xh[:, 1:]), self.step * xh[:, 1:] + self.step)
+
+
+@pytest.mark.parametrize("anderson", [0, 3])
+def test_points_under_the_mask_neither_keep_a_solve_going_nor_end_it(anderson):
+    mask = torch.ones(1, 1, 8, dtype=torch.bool)
+    mask[..., 2:4] = False
+    x = random(2, 1, 8)
+    plain = IRNO(lambda x: 0.5 * x, Pull(0.5), alpha=0.6, K=3, mask=mask)
+    rough = IRNO(lambda x: 0.5 * x, Restless(mask, 3.0), alpha=0.6, K=3, mask=mask)
+    (h, info), (expected, own) = (
+        m.solve(x, tol=1e-6, max_iter=60, anderson=anderson) for m in (rough, plain)
+    )
+    assert info.statuses == own.statuses == ("converged", "converged")
+    assert info.calls.tolist() == own.calls.tolist()
+    torch.testing.assert_close(h, expected, equal_nan=True)
+    torch.testing.assert_close(rough.contraction(x), torch.full((2,), 0.7).double())
+    # A mask of each sample does the same.
+    again, _ = IRNO(lambda x: 0.5 * x, Restless(mask, 3.0), alpha=0.6, K=3).solve(
+        x, tol=1e-6, max_iter=60, anderson=anderson, mask=mask.expand(2, 1, 8)
+    )
+    torch.testing.assert_close(again, h, equal_nan=True)
+
+
+def test_strict_looks_at_each_sample_and_at_points_that_exist():
+    mask = torch.ones(1, 1, 8, dtype=torch.bool)
+    mask[..., 2:4] = False
+    x = random(2, 1, 8)
+    calm = IRNO(lambda x: 0.5 * x, Restless(mask, 1e6), alpha=0.6, K=3, mask=mask, strict=True)
+    assert bool(torch.isfinite(calm(x)[mask.expand(2, 1, 8)]).all())
+    model = IRNO(nn.Identity(), Pull(40.0), alpha=1.0, K=4, strict=True)
+    # The first sample rests at 0. The second is so small that a norm over the batch would hide it.
+    one = torch.cat([torch.full((1, 1, 8), 1e12, dtype=torch.float64), random(1, 1, 8)])
+    with torch.no_grad():
+        model.refiner.strength.fill_(1.0)
+    model(one)
+
+    class Second(nn.Module):
+        out_channels = 1
+
+        def forward(self, xh: torch.Tensor) -> torch.Tensor:
+            return torch.where(
+                xh[:, 1:].abs().amax((1, 2), keepdim=True) < 1e11, 40 * xh[:, 1:], 0 * xh[:, 1:]
+            )
+
+    with pytest.raises(FloatingPointError, match=r"within 4 steps on samples \[1\]"):
+        IRNO(nn.Identity(), Second(), alpha=1.0, K=4, strict=True)(one)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "zeros"])
+def test_the_nyquist_wave_of_a_walled_axis_is_seen_from_the_new_centres(mode):
+    # On an axis mirrored at its walls the new centres (j + 1/2) / 8 are the zeros of this wave.
+    i = torch.arange(16, dtype=torch.float64) + 0.5
+    wave = torch.cos(math.pi * 8 * i / 16)[None, None]
+    assert float(wave.abs().max()) > 0.5
+    assert float(spectral_resample(wave, (8,), (mode,)).abs().max()) < 1e-12
+    lower = torch.cos(math.pi * 5 * i / 16)[None, None]
+    j = torch.arange(8, dtype=torch.float64) + 0.5
+    torch.testing.assert_close(
+        spectral_resample(lower, (8,), (mode,)), torch.cos(math.pi * 5 * j / 8)[None, None]
+    )
+    torch.testing.assert_close(
+        spectral_resample(spectral_resample(wave, (24,), (mode,)), (16,), (mode,)), wave
+    )
+
+
+def test_weights_and_transforms_made_in_inference_mode_serve_a_backward_pass():
+    # Sizes that no other test has, so that the kept tables are made here.
+    model = IRNO(nn.Identity(), FNORefiner(1, 1, 4, depth=1, modes=4, dims=2), alpha=1.0, K=1)
+    x = random(2, 1, 22, 18).float()
+    with torch.inference_mode():
+        before = spectral_loss(model(x), x, lam=1.3125)
+        band_energy(x)
+    loss = spectral_loss(model(x), x, lam=1.3125) + band_energy(model(x)).sum()
+    loss.backward()
+    assert all(bool(torch.isfinite(p.grad).all()) for p in model.refiner.parameters())
+    torch.testing.assert_close(spectral_loss(model(x), x, lam=1.3125).detach(), before)

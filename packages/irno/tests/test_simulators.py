@@ -53,6 +53,35 @@ def test_kolmogorov_flow_decays_as_linear_theory_says_without_product():
     assert float(smaller) < 0.4 * float(gap) < 0.04  # second order
 
 
+def test_kolmogorov_flow_moves_by_its_equation():
+    """The right side by a sum over pairs of waves p + q = k, without any transform of a product."""
+    n, dt, viscosity, drag = 16, 1e-6, 0.02, 0.3
+    w = kolmogorov_flow(1, 0, points=n, burn_in=0, steps=(0, 1), dt=dt, viscosity=viscosity, drag=drag)[
+        0
+    ].numpy()
+    change = np.fft.fft2((w[1] - w[0]) / dt) / n**2
+    waves = [(a, b) for a in range(-5, 6) for b in range(-5, 6)]  # below 16 / 3
+    c = np.fft.fft2(w[0]) / n**2
+    expected = {}
+    for k in waves:
+        # u = (psi_y, -psi_x), psi_p = w_p / |p|^2: u . grad w at k is the sum of (p x q) w_p w_q / |p|^2.
+        advected = 0j
+        for p in waves:
+            q = (k[0] - p[0], k[1] - p[1])
+            if p != (0, 0) and max(map(abs, q)) <= 5:
+                cross = p[0] * q[1] - p[1] * q[0]
+                advected += cross * c[p] * c[q] / (p[0] ** 2 + p[1] ** 2)
+        force = {(4, 4): -0.25j, (-4, -4): 0.25j}.get(k, 0)  # 0.5 sin(4 (x + y))
+        linear = viscosity * (k[0] ** 2 + k[1] ** 2) + drag
+        expected[k] = -advected - linear * c[k] + force
+    scale = max(map(abs, expected.values()))
+    assert max(abs(change[k] - v) for k, v in expected.items()) < 1e-4 * scale
+    inside = np.zeros((n, n), dtype=bool)
+    for k in waves:
+        inside[k] = True
+    assert float(np.abs(change[~inside]).max()) < 1e-6 * scale  # nothing beyond the dealiased waves
+
+
 def test_gray_scott_stays_between_nothing_and_all():
     f = gray_scott(2, 0, points=24, burn_in=200, steps=(0, 20))
     assert f.shape == (2, 2, 2, 24, 24)

@@ -98,6 +98,13 @@ def test_names_of_channels_stand_in_the_message():
         check_alike(sets, ["pressure", "density"])
 
 
+def test_two_constants_belong_together_only_where_they_are_one():
+    flat, same, other = (Statistics.of(torch.full((4, 1, 8), v)) for v in (3.0, 3.0, 5.0))
+    check_alike({"train": flat, "valid": same})
+    with pytest.raises(ValueError, match="channel 0: train has mean 3 and std 0, valid has mean 5"):
+        check_alike({"train": flat, "valid": other})
+
+
 def test_a_base_that_misses_its_published_score_stops_the_training():
     x = random(32, 1, 16)
     y = x + 0.3 * random(32, 1, 16, seed=1)

@@ -235,6 +235,12 @@ BAD = {
     "epochs": ({"epochs": 0}, "epochs and batch from 1 on"),
     "lr": ({"lr": 0.0}, "lr above 0"),
     "lam": ({"lam": (-1.0, 2.0)}, "from 0 on"),
+    "fp_warmup": ({"fp_warmup": -1}, "fp_warmup are finite, from 0 on"),
+    "beta_fp": ({"beta_fp": math.nan}, "are finite, from 0 on"),
+    "beta_spec": ({"beta_spec": math.nan}, "are finite, from 0 on"),
+    "lam_nan": ({"lam": (1.0, math.nan)}, "are finite, from 0 on"),
+    "clip": ({"clip": math.nan}, "clip from 0 on"),
+    "max_steps": ({"max_steps": 0}, "max_steps where it is given"),
     "augment": ({"augment": "flip"}, "augment='flip'"),
     "K": ({"K": 0}, "K=0"),
     "alpha": ({"alpha": -0.1}, "alpha=-0.1"),
@@ -395,3 +401,119 @@ def test_no_warning_in_an_ordinary_training():
         warnings.simplefilter("always")
         fit(operator(), data(), data(8), epochs=4, batch=8, lr=1e-2)
     assert not [w for w in caught if "icml_irno" in w.filename]
+
+
+def test_arrays_in_float64_train_a_corrector_in_float32():
+    x, y = (t.numpy().astype(np.float64) for t in data(8))
+    model = IRNO(None, Refiner(1, 1, base_channels=4, depth=1, dims=1))
+    double = fit(model, (x, y), (x, y), epochs=1, batch=4, lr=1e-2).rows
+    model = IRNO(None, Refiner(1, 1, base_channels=4, depth=1, dims=1))
+    assert double == fit(model, data(8), data(8), epochs=1, batch=4, lr=1e-2).rows
+    base = nn.Conv1d(1, 1, 1)
+    assert math.isfinite(fit_base(base, (x, y), (x, y), epochs=1)[0]["vrmse"])
+
+
+def test_a_bad_target_of_shuffled_data_is_named_by_its_own_index():
+    class Bad(Dataset):
+        def __len__(self) -> int:
+            return 16
+
+        def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+            return random(1, 16, seed=i), torch.full((1, 16), math.nan if i == 11 else 1.0)
+
+    from icml_irno.batches import Batches
+
+    batches = Batches(Bad(), 4)
+    for seed in range(3):
+        with pytest.raises(ValueError, match="in samples 11; remove"):
+            list(batches.epoch(torch.Generator().manual_seed(seed)))
+    with pytest.raises(ValueError, match="in samples 11; remove"):
+        list(Batches(DataLoader(Bad(), batch_size=4)).epoch())
+    shuffled = DataLoader(Bad(), batch_size=16, shuffle=True, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match=r"in samples \d+ of the loader's batch 0; remove"):
+        list(Batches(shuffled).epoch())
+
+
+def test_channels_that_are_constant_stay_out_of_every_vrmse():
+    x = random(16, 2, 16)
+    y = x.clone()
+    y[:, 1] = 3.0
+    model = IRNO(lambda x: 0.5 * x, Refiner(2, 2, base_channels=4, depth=1, dims=1), K=1)
+    with pytest.warns(UserWarning, match="are constant"):
+        history = fit(model, (x, y), (x, y), epochs=1, lr=1e-9)
+    exact = float(vrmse(0.5 * x[:, :1], y[:, :1], reduction="mean"))
+    assert history.base_vrmse == pytest.approx(exact, rel=1e-5)
+    assert history.rows[0]["vrmse"] < 2
+    base = nn.Conv1d(2, 2, 1)
+    assert fit_base(base, (x, y), (x, y), epochs=1, lr=1e-3)[0]["vrmse"] < 5
+
+
+def test_the_vrmse_under_a_mask_is_that_of_the_points_that_exist():
+    mask = torch.ones(16, dtype=torch.bool)
+    mask[4:12] = False
+    x, y = (t.clone() for t in data(8))
+    y = y + 100  # a mean far from 0, where zeros under the mask would pass for variance
+    model = operator(alpha=1.0, K=1)
+    history = fit(model, (x, y), (x, y), epochs=1, lr=1e-9, mask=mask, beta_spec=0.0)
+    error = (0.5 * x - y)[..., mask].square().sum(-1) / 16
+    deviation = (y[..., mask] - y[..., mask].mean(-1, keepdim=True)).square().sum(-1) / 15
+    assert history.base_vrmse == pytest.approx(float(torch.sqrt(error / deviation).mean()), rel=1e-4)
+
+
+def test_the_scale_of_the_residual_is_its_standard_deviation_over_points_that_exist():
+    mask = torch.ones(16, dtype=torch.bool)
+    mask[4:7] = False
+    x, y = (t.clone() for t in data(20))
+    y = y + 5
+    spoilt = y.clone()
+    spoilt[..., 4:7] = math.nan
+    model = operator()
+    Training(model, (x, spoilt), None, TrainingOptions(residual_scale=True, batch=8), mask=mask)
+    exact = (y - 0.5 * x)[..., mask].std(correction=0)
+    assert float(model.scale) == pytest.approx(float(exact), rel=1e-5)
+
+
+def test_a_number_of_steps_ends_a_training_within_an_epoch(tmp_path):
+    def training() -> Training:
+        options = TrainingOptions(batch=8, lr=1e-2, max_steps=10)
+        return Training(operator(), data(), data(8), options)
+
+    seen: list[int] = []
+    whole = training()
+    rows = whole.fit(each_step=seen.append).rows
+    assert seen == list(range(1, 11))
+    assert [row["epoch"] for row in rows] == [0, 1, 2]  # of 4, 4 and 2 batches
+    assert rows[-1]["lr"] < 0.1 * 1e-2
+    file = tmp_path / "half.safetensors"
+    training().fit(until=2, checkpoint=file)
+    assert training().fit(checkpoint=file, resume=True).rows == rows
+
+
+def test_passes_count_the_fixed_point_term_where_it_is_taken():
+    counts = {}
+    for beta in (0.0, 0.01):
+        options = {"mode": "unroll", "K": 2, "epochs": 1, "batch": 8, "beta_fp": beta}
+        counts[beta] = fit(operator(), data(8), **options).rows[0]["passes"]
+    assert counts == {0.0: 16.0, 0.01: 24.0}
+
+
+def test_the_fixed_point_term_is_taken_in_float32_under_autocast():
+    class Tiny(nn.Module):
+        out_channels = 1
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv1d(2, 1, 1)
+
+        def forward(self, xh: torch.Tensor) -> torch.Tensor:
+            return self.layer(xh) + 1e-3
+
+    from icml_irno.objective import fixed_point_loss
+
+    x, y = data(4)
+    model = IRNO(None, Tiny())
+    with torch.autocast("cpu", torch.bfloat16):
+        found = fixed_point_loss(model, x, Truth(y, None, None), 1.0)
+        expected = model.correction(x, y).float().square().mean()
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected)

@@ -1,5 +1,7 @@
-"""Iterative refinement of a frozen neural operator: sharper small scales without retraining it (IRNO; arXiv
-2605.24041)."""
+"""Iterative refinement of a frozen neural operator: sharper small scales without retraining it.
+
+IRNO, arXiv 2605.24041.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,5 +1,4 @@
-"""Other correctors with the U-Net's signature: ResNet, ConvNeXt, FNO (the paper tries each; arXiv
-2605.24041)."""
+"""Other correctors with the U-Net's signature: ResNet, ConvNeXt, FNO (arXiv 2605.24041 tries each)."""
 
 from __future__ import annotations
 

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from icml_core.checkpoint import load_state, save_state
 from icml_core.randomness import seeded
-from torch import nn
+from torch import Tensor, nn
 
 from icml_irno.batches import Batches
-from icml_irno.metrics import vrmse
+from icml_irno.fields import fill_masked
+from icml_irno.metrics import mean_over_varying, varying, vrmse
+from icml_irno.objective import masked_mean
 from icml_irno.training import cosine
 
 KIND = "icml-irno-base-training"
@@ -54,9 +56,10 @@ def fit_base(
     """
     if epochs < 1 or batch < 1 or not lr > 0:
         raise ValueError(f"epochs={epochs}, batch={batch} and lr={lr} must be positive")
-    device = next(model.parameters()).device
-    data = Batches(train, batch, device)
-    held = None if valid is None else Batches(valid, batch, device)
+    weight = next(model.parameters())
+    dtype = weight.dtype if weight.is_floating_point() else None
+    data = Batches(train, batch, weight.device, dtype=dtype)
+    held = None if valid is None else Batches(valid, batch, weight.device, dtype=dtype)
     optimizer = torch.optim.Adam(model.parameters(), lr)
     rows: list[dict[str, float]] = []
     identity = {
@@ -70,7 +73,7 @@ def fit_base(
     if resume:
         if checkpoint is None:
             raise ValueError("resume=True needs checkpoint=")
-        state = load_state(checkpoint, kind=KIND, identity=identity, device=str(device))
+        state = load_state(checkpoint, kind=KIND, identity=identity, device=str(weight.device))
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         rows = state["rows"]
@@ -79,13 +82,16 @@ def fit_base(
         losses = []
         model.train()
         with seeded(int(torch.randint(2**31, (), generator=generator))):
-            for step, (x, y, _) in enumerate(data.epoch(generator)):
+            for step, (x, y, mask) in enumerate(data.epoch(generator)):
+                x, y = _filled(x, y, mask)
                 if augment == "shift":
                     shifts = [int(torch.randint(n, (), generator=generator)) for n in x.shape[2:]]
-                    x, y = (t.roll(shifts, tuple(range(2, x.dim()))) for t in (x, y))
+                    axes = tuple(range(2, x.dim()))
+                    x, y = (t.roll(shifts, axes) for t in (x, y))
+                    mask = None if mask is None else mask.roll(shifts, axes)
                 for group in optimizer.param_groups:
                     group["lr"] = cosine(epoch * len(data) + step, epochs * len(data), lr, lr / 1000)
-                loss = (model(x) - y).square().mean()
+                loss = masked_mean((model(x) - y).square(), mask)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -96,8 +102,7 @@ def fit_base(
         model.eval()
         if held is not None:
             with torch.no_grad():
-                scores = [vrmse(model(x), y).mean(1) for x, y, _ in held.epoch()]
-            row["vrmse"] = float(torch.cat(scores).mean())
+                row["vrmse"] = _score(model, held)
         rows.append(row)
         if checkpoint is not None:
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rows": rows}
@@ -106,3 +111,19 @@ def fit_base(
             callback(row)
     model.eval()
     return rows
+
+
+def _score(model: nn.Module, held: Batches) -> float:
+    """Mean VRMSE over samples and the channels that vary."""
+    values, varies = [], []
+    for x, y, mask in held.epoch():
+        x, y = _filled(x, y, mask)
+        h = model(x) if mask is None else torch.where(mask, model(x), y)
+        values.append(vrmse(h, y))
+        varies.append(varying(y))
+    return float(mean_over_varying(torch.cat(values), torch.cat(varies)).mean())
+
+
+def _filled(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Channel means where no point exists."""
+    return (x, y) if mask is None else (fill_masked(x, mask), fill_masked(y, mask))

@@ -1,15 +1,14 @@
-"""Training data as users have it, turned into batches of (x, y, mask): arrays, datasets, loaders, the
-Well."""
+"""Training data as users have it, as batches of (x, y, mask): arrays, datasets, loaders, the Well."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, SequentialSampler, TensorDataset
 
 Batch: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 
@@ -24,6 +23,7 @@ class Batches:
         batch: samples a step; a loader has its own.
         device: where batches go.
         mask: True where a point exists in every sample, [1, 1, *space], beside the samples' own.
+        dtype: of the fields of a batch, such as the network's; None leaves them as they are.
 
     Raises:
         TypeError: something else.
@@ -32,9 +32,14 @@ class Batches:
     """
 
     def __init__(
-        self, data: Any, batch: int = 16, device: str | torch.device = "cpu", mask: Tensor | None = None
+        self,
+        data: Any,
+        batch: int = 16,
+        device: str | torch.device = "cpu",
+        mask: Tensor | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        self.device, self.batch = torch.device(device), batch
+        self.device, self.batch, self.dtype = torch.device(device), batch, dtype
         self.common = None if mask is None else mask.cpu()
         self.tensors: Batch | None = None
         self.loader: Any = None
@@ -57,8 +62,7 @@ class Batches:
         else:
             raise TypeError(
                 f"data is a {type(data).__name__}; expected (x, y) arrays, a TensorDataset, a DataLoader, "
-                "or a "
-                "dataset of pairs such as the_well.data.WellDataset"
+                "or a dataset of pairs such as the_well.data.WellDataset"
             )
 
     def __len__(self) -> int:
@@ -69,11 +73,17 @@ class Batches:
         return -(-n // self.batch)
 
     def epoch(self, generator: torch.Generator | None = None) -> Iterator[Batch]:
-        """The batches of an epoch, shuffled where a generator is given; a ``DataLoader`` keeps its own
-        order."""
+        """The batches of an epoch, shuffled where a generator is given; a ``DataLoader`` orders its own."""
         if isinstance(self.loader, DataLoader):
-            for item in self.loader:
-                yield self._placed(*_pair(item, batched=True), start=None)
+            seen, shuffled = 0, not isinstance(self.loader.sampler, SequentialSampler)
+            for number, item in enumerate(self.loader):
+                x, y, mask = _pair(item, batched=True)
+                # A shuffling loader tells no index of its dataset.
+                rows, of = (range(len(y)), f" of the loader's batch {number}") if shuffled else (
+                    range(seen, seen + len(y)), ""
+                )  # fmt: skip
+                seen += len(y)
+                yield self._placed(x, y, mask, rows, of)
             return
         n = len(self.loader) if self.tensors is None else len(self.tensors[0])
         order = torch.arange(n) if generator is None else torch.randperm(n, generator=generator)
@@ -87,12 +97,12 @@ class Batches:
                 stacked = [
                     torch.stack(part) if part[0] is not None else None for part in zip(*pairs, strict=True)
                 ]
-                yield self._placed(*stacked, start=begin)
+                yield self._placed(*stacked, rows.tolist())
 
-    def _placed(self, x: Tensor, y: Tensor, mask: Tensor | None, start: int | None) -> Batch:
+    def _placed(self, x: Tensor, y: Tensor, mask: Tensor | None, rows: Sequence[int], of: str = "") -> Batch:
         mask = self._joined(mask, y)
         check_pair(x, y, mask)
-        check_target(y, mask, start or 0)
+        check_target(y, mask, rows, of)
         return self._on_device(x, y, mask)
 
     def _joined(self, mask: Tensor | None, y: Tensor) -> Tensor | None:
@@ -102,7 +112,8 @@ class Batches:
         return common if mask is None else mask & common
 
     def _on_device(self, x: Tensor, y: Tensor, mask: Tensor | None) -> Batch:
-        return x.to(self.device), y.to(self.device), None if mask is None else mask.to(self.device)
+        x, y = (t.to(self.device, self.dtype or t.dtype) for t in (x, y))
+        return x, y, None if mask is None else mask.to(self.device)
 
 
 def as_tensor(value: Any) -> Tensor:
@@ -136,8 +147,16 @@ def check_pair(x: Tensor, y: Tensor, mask: Tensor | None) -> None:
         raise ValueError(f"mask has shape {list(mask.shape)}; expected {[len(y), 1, *y.shape[2:]]}")
 
 
-def check_target(y: Tensor, mask: Tensor | None = None, start: int = 0) -> None:
+def check_target(
+    y: Tensor, mask: Tensor | None = None, rows: Sequence[int] | None = None, of: str = ""
+) -> None:
     """Refuse a target that is not finite where it counts.
+
+    Args:
+        y: the targets.
+        mask: True where a point exists.
+        rows: index of each sample in its dataset; 0, 1, ... by default.
+        of: what the indices belong to, where it is not the dataset.
 
     Raises:
         ValueError: names the first samples.
@@ -147,12 +166,12 @@ def check_target(y: Tensor, mask: Tensor | None = None, start: int = 0) -> None:
         finite = finite | ~mask
     bad = (~finite.flatten(1).all(1)).nonzero().flatten()
     if len(bad):
-        shown = ", ".join(str(start + int(i)) for i in bad[:10])
+        named = sorted(int(i) if rows is None else rows[int(i)] for i in bad)
+        shown = ", ".join(map(str, named[:10]))
         more = f" and {len(bad) - 10} more" if len(bad) > 10 else ""
         raise ValueError(
-            f"the target has NaN or infinity in samples {shown}{more}; remove them, or give mask= where "
-            "points "
-            "do not exist"
+            f"the target has NaN or infinity in samples {shown}{more}{of}; remove them, or give mask= "
+            "where points do not exist"
         )
 
 
@@ -162,8 +181,7 @@ def _pair(item: Any, batched: bool) -> Batch:
         if "input_fields" not in item or "output_fields" not in item:
             raise TypeError(
                 f"a sample has the keys {', '.join(map(str, item))}; expected input_fields and "
-                "output_fields, as "
-                "the_well.data.WellDataset gives, or a pair (x, y)"
+                "output_fields, as the_well.data.WellDataset gives, or a pair (x, y)"
             )
         return _frames(item["input_fields"], batched), _frames(item["output_fields"], batched), None
     if isinstance(item, list | tuple) and len(item) in (2, 3):

@@ -1,5 +1,4 @@
-"""What lies beyond the border of a field, axis by axis: padding, upsampling by two, and extension for a
-transform.
+"""What lies beyond the border of a field, axis by axis: padding, upsampling, extension for a transform.
 
 An axis is ``circular`` (periodic), ``reflect`` (a wall that mirrors) or ``zeros``.
 """

@@ -1,5 +1,4 @@
-"""Whether a base reaches the score it is said to, and whether splits were normalised alike, before any
-training."""
+"""Before any training: does a base reach the score it is said to, and were the splits normalised alike?"""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from icml_irno.batches import Batches
+from icml_irno.fields import fill_masked
 from icml_irno.metrics import mean_vrmse
-from icml_irno.operator import fill_masked
 from icml_irno.statistics import Statistics, check_alike
 
 TOLERANCE = 0.1  # relative difference of a score to the one expected
@@ -48,7 +47,7 @@ def check_base(
     Args:
         base: x -> h_0.
         data: pairs, as ``Batches`` takes them: as the base wants them, or in physical units with
-        ``statistics``.
+            ``statistics``.
         expected: its VRMSE by whoever trained it.
         statistics: of x and y, by which the data are normalised for the base first.
         tolerance: relative difference that is allowed.
@@ -87,8 +86,8 @@ def check_base(
             other = f" (taken for physical units its output would score {physical:.4g})"
         raise ValueError(
             f"the base scores a VRMSE of {normalized:.4g} on this data, not the expected "
-            f"{expected:.4g}{other}; "
-            "check the normalisation of inputs and outputs, the order of frames and channels, and the weights"
+            f"{expected:.4g}{other}; check the normalisation of inputs and outputs, the order of frames and "
+            "channels, and the weights"
         )
     return score
 

@@ -2,12 +2,13 @@
 
 A sample is a state on the attractor (L = 64, 128 points) and the state 60 steps of 0.1 later. Compute is
 counted in passes of the corrector through a batch of 16: one without gradient costs 1, one with gradient 3.
-Budgets are fixed in such passes, so that figures repeat on any machine: at small meant for 15 seconds on one
-core, and 8 for a base.
+Budgets are fixed in such passes and spent to the step (the last epoch is cut), so that figures repeat on any
+machine: at small meant for 15 seconds on one core, and 8 for a base.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -63,14 +64,26 @@ def ks_task(run: Run, seed: int) -> Task:
     )  # fmt: skip
 
 
-def trained_base(run: Run, task: Task, width: int = 16, layers: int = 2, epochs: float = 1.0) -> FNO:
-    """An FNO of few modes, which blurs; kept in the run."""
-    modes = 12 if task.scale != "smoke" else 4
-    base = FNO((modes,), 1, 1, width, layers, positional_embedding=None, seed=task.seed % 2**31)
-    count = max(1, round(epochs * BASE_EPOCHS[task.scale]))
+def few_modes(task: Task) -> int:
+    """Modes of a base that blurs, 0 and negative ones included."""
+    return 12 if task.scale != "smoke" else 4
+
+
+def trained_base(
+    run: Run, task: Task, width: int = 16, modes: int | None = None, epochs: int | None = None
+) -> FNO:
+    """An FNO of two layers and few modes, which blurs; or of as many as are given. Kept in the run."""
+    modes, count = modes or few_modes(task), epochs or BASE_EPOCHS[task.scale]
+    base = FNO((modes,), 1, 1, width, 2, positional_embedding=None, seed=task.seed % 2**31)
     fit_base(base, task.train, epochs=count, batch=BATCH, lr=3e-3, augment="shift", seed=task.seed % 2**31)
-    save_fno(base, run.file(f"base-{width}.safetensors"))
+    save_fno(base, run.file(f"base-{width}-{modes}.safetensors"))
     return base.requires_grad_(False)
+
+
+def epochs_of_both(task: Task) -> int:
+    """Epochs that cost a network as many passes with gradient as base and corrector take together."""
+    own = UNITS[task.scale] / GRADIENT / -(-len(task.train[0]) // BATCH)
+    return math.ceil(BASE_EPOCHS[task.scale] + own)
 
 
 class OpenLoop(nn.Module):
@@ -114,30 +127,34 @@ def trained_corrector(
         name: of the file.
         mode, alpha, K, beta_spec, beta_fp, lam: of the training.
         budget: share of the common one.
-        snapshots: states to keep, evenly over the epochs.
+        snapshots: states to keep, evenly over the steps.
     """
     refiner: nn.Module = corrector(task)
     if run.ablation == "open-loop":
         refiner = OpenLoop(refiner)  # type: ignore[arg-type]
     model = IRNO(base, refiner, alpha, K)
-    steps = -(-len(task.train[0]) // BATCH)
-    epochs = max(1, snapshots, round(budget * UNITS[task.scale] / steps / step_cost(mode, K, beta_fp)))
+    steps = max(snapshots, budget_steps(task.scale, budget, step_cost(mode, K, beta_fp)))
     options = TrainingOptions(
-        mode=mode, beta_spec=beta_spec, beta_fp=beta_fp, lam=lam, epochs=epochs, batch=BATCH, lr=3e-3,
+        mode=mode, beta_spec=beta_spec, beta_fp=beta_fp, lam=lam, max_steps=steps, batch=BATCH, lr=3e-3,
         augment="shift",
     )  # fmt: skip
     training = Training(model, task.train, options=options, seed=task.seed % 2**31)
     states: list[dict[str, Tensor]] = []
-    wanted = {round((i + 1) * epochs / snapshots) - 1 for i in range(snapshots)} if snapshots else set()
+    wanted = {round((i + 1) * steps / snapshots) for i in range(snapshots)}
 
-    def keep(row: dict[str, float]) -> None:
-        if int(row["epoch"]) in wanted:
+    def keep(done: int) -> None:
+        if done in wanted:
             states.append({k: v.clone() for k, v in refiner.state_dict().items()})
 
-    training.fit(callbacks=[keep])
+    training.fit(each_step=keep)
     if run.ablation is None:
         save_irno(model, run.file(f"{name}.safetensors"))
     return model, states
+
+
+def budget_steps(scale: str, budget: float, cost: float) -> int:
+    """Steps of that cost which a share of the common budget pays for."""
+    return max(1, round(budget * UNITS[scale] / cost))
 
 
 def step_cost(mode: str, K: int, beta_fp: float) -> float:

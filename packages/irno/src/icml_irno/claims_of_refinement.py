@@ -1,5 +1,4 @@
-"""Claims C1 to C4 and the comparisons at equal compute: how much error a corrector takes away, where, and
-how far."""
+"""Claims C1 to C4 and comparisons at equal compute: how much error a corrector takes away, where, how far."""
 
 from __future__ import annotations
 
@@ -8,14 +7,16 @@ from typing import TYPE_CHECKING
 from icml_core import ClaimSuite, Run
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from icml_irno.claim_tasks import Task
+    from icml_irno.operator import IRNO
 
-SECTION = (
-    "TR-2D VRMSE: FNO 0.2394 -> 0.1309, TFNO 0.2371 -> 0.1042; Active Matter: FNO 0.1017 -> 0.0501, TFNO "
+C1 = (
+    "TR-2D VRMSE: FNO 0.2394 -> 0.1309, TFNO 0.2371 -> 0.1042; Active Matter: FNO 0.1017 -> 0.0501, "
+    "TFNO 0.1981 -> 0.0387; ERA5 16x, FNO: ACC 0.7523 -> 0.8919."
 )
-C1 = SECTION + "0.1981 -> 0.0387; ERA5 16x, FNO: ACC 0.7523 -> 0.8919."
+MODES = {"smoke": (4, 8, 16), "small": (12, 32, 64), "full": (12, 32, 64)}  # of the larger FNO
 C2 = "ERA5: ACC 0.84 at 1100 GFLOP against 0.79 for a 15 times larger one-shot U-Net; no one-shot corrector."
 C3 = "Active Matter, error over the base's: low 27.7 to 36.1 %, mid 5.07 to 6.68 %, high 1.48 to 2.04 %."
 C4 = "Stable to 2K; diverges beyond k = 6 from alpha 0.5 on."
@@ -52,10 +53,28 @@ def refinement(run: Run, seed: int) -> dict[str, float | list[float]]:
         "vrmse_one_pass": _one_pass(run, task, base),
     }
     figures["q_median"] = float(model.contraction(x[:32]).clamp_max(1e6).median())
-    figures["anderson_calls"], figures["plain_calls"] = (
-        float(model.solve(x, 1e-3, 100, anderson=m)[1].calls.double().mean()) for m in (3, 0)
-    )
-    return figures
+    return figures | _solved(model, x)
+
+
+def _solved(model: IRNO, x: Tensor) -> dict[str, float | list[float]]:
+    """Calls of Anderson and of plain steps to 1e-3, over samples that converge by both; and shares that do.
+
+    Where none converges by both, each arm counts its limit of 100 calls.
+    """
+    import torch
+
+    limit = 100
+    accelerated, plain = (model.solve(x, 1e-3, limit, anderson=m)[1] for m in (3, 0))
+    ended = [torch.tensor([s == "converged" for s in i.statuses]) for i in (accelerated, plain)]
+    both = ended[0] & ended[1]
+    calls = [
+        float(i.calls[both].double().mean()) if both.any() else float(limit) for i in (accelerated, plain)
+    ]
+    return {
+        "anderson_calls": calls[0],
+        "plain_calls": calls[1],
+        "converged_shares": [float(e.double().mean()) for e in ended],
+    }
 
 
 def rivals(run: Run, seed: int) -> dict[str, float]:
@@ -79,8 +98,7 @@ def rivals(run: Run, seed: int) -> dict[str, float]:
 
 
 def _one_pass(run: Run, task: Task, base: nn.Module) -> float:
-    """The honest baseline: the same U-Net trained as one residual step; or applied twice, if validation says
-    so."""
+    """The honest baseline: the same U-Net trained as one residual step; or applied twice, by validation."""
     from icml_irno.claim_tasks import iterates_of, trained_corrector
     from icml_irno.metrics import mean_vrmse
 
@@ -121,23 +139,32 @@ def _pde_refiner(run: Run, task: Task, base: nn.Module) -> float:
 
 
 def _larger_fno(run: Run, task: Task, base: nn.Module, refiner: nn.Module) -> float:
-    """An FNO of as many parameters as base and corrector together, trained three times as long as the
-    base."""
-    from icml_irno.claim_tasks import errors, trained_base
+    """An FNO of as many parameters as base and corrector together, for as many passes as both.
+
+    Its modes are chosen among three by validation: those of the base blur, more leave less width.
+    """
+    import torch
+
+    from icml_irno.claim_tasks import epochs_of_both, trained_base
     from icml_irno.fno import FNO
-    from icml_irno.operator import IRNO
+    from icml_irno.metrics import mean_vrmse
 
     total = sum(p.numel() for m in (base, refiner) for p in m.parameters())
-    modes = 12 if task.scale != "smoke" else 4
+    scores: list[tuple[float, float]] = []
+    for modes in MODES[run.scale]:
 
-    def size(width: int) -> int:
-        return sum(p.numel() for p in FNO((modes,), 1, 1, width, 2, positional_embedding=None).parameters())
+        def size(width: int, modes: int = modes) -> int:
+            model = FNO((modes,), 1, 1, width, 2, positional_embedding=None)
+            return sum(p.numel() for p in model.parameters())
 
-    width = 4
-    while size(width + 1) <= total:
-        width += 1
-    larger = trained_base(run, task, width, epochs=3.0)
-    return errors(IRNO(larger, refiner), task, 0)[0]
+        width = 2
+        while size(width + 1) <= total:
+            width += 1
+        larger = trained_base(run, task, width, modes, epochs_of_both(task))
+        with torch.no_grad():
+            on_valid, on_test = (mean_vrmse(larger(x), y) for x, y in (task.valid, task.test))
+        scores.append((on_valid, on_test))
+    return min(scores)[1]
 
 
 def add_claims(suite: ClaimSuite) -> None:
@@ -200,8 +227,8 @@ def add_claims(suite: ClaimSuite) -> None:
         unit="×",
     )
     for rival, name in (
-        ("vrmse_pde_refiner", "denoising refiner"),
-        ("vrmse_larger_fno", "FNO of as many parameters"),
+        ("vrmse_pde_refiner", "a denoising refiner of as many passes"),
+        ("vrmse_larger_fno", "an FNO of as many parameters and passes, the best of three numbers of modes"),
     ):
         suite.claim(
             f"beats-{rival.removeprefix('vrmse_').replace('_', '-')}",
@@ -210,7 +237,7 @@ def add_claims(suite: ClaimSuite) -> None:
             baseline=rival,
             kind="ratio",
             at_most=1.0,
-            statement=f"Detached refinement has a lower VRMSE than a {name}.",
+            statement=f"Detached refinement has a lower VRMSE than {name}.",
             paper="Not compared at equal compute.",
             unit="×",
         )
@@ -261,9 +288,20 @@ def add_claims(suite: ClaimSuite) -> None:
         of=measure,
         figure="q_median",
         kind="every",
-        at_most=1.0,
-        statement="The median over test samples of the Jacobian norm of a step is below 1.",
+        at_most=0.99,
+        statement="The median over test samples of the Jacobian norm of a step, as power iteration finds it "
+        "from below, is less than 1 (0.99, since steps that do not see the estimate have exactly 1).",
         paper="Theorem 3.1, local.",
+        teeth="open-loop",
+    )
+    suite.claim(
+        "solves-end",
+        of=measure,
+        figure="converged_shares",
+        kind="every",
+        at_least=1.0,
+        statement="With and without Anderson every test sample converges to 1e-3 within 100 calls.",
+        paper="Not in the paper.",
     )
     suite.claim(
         "anderson-saves-calls",
@@ -272,7 +310,8 @@ def add_claims(suite: ClaimSuite) -> None:
         baseline="plain_calls",
         kind="ratio",
         at_most=0.6,
-        statement="Anderson acceleration needs at most 0.6 times the calls of plain steps to 1e-3.",
+        statement="Anderson acceleration needs at most 0.6 times the calls of plain steps to 1e-3, on "
+        "samples that converge by both.",
         paper="Not in the paper.",
         unit="×",
     )

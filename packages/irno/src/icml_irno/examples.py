@@ -73,8 +73,7 @@ def fno(seed: int) -> Example:
 
 
 def train(seed: int) -> Example:
-    """A base that shifts the wrong way is corrected; stopped after two epochs and resumed it is the same
-    training."""
+    """A base that halves is corrected; stopped after two epochs and resumed it is the same training."""
 
     def build() -> Training:
         import torch

@@ -25,8 +25,8 @@ class FieldFile:
 
     Attributes:
         x: [samples, channels, *space]; frames of the past side by side, oldest first.
-        y: [samples, channels, *space].
-        mask: [samples, 1, *space] where points exist, or None.
+        y: [samples, channels, *space]; no samples where the file has inputs alone.
+        mask: [samples, 1, *space] where points of y exist, or None.
         channels: names of y's channels.
         history: frames in x.
         spacing: of y's grid, or None where the file does not say.
@@ -40,7 +40,9 @@ class FieldFile:
     spacing: tuple[float, ...] | None
 
 
-def read_fields(path: Path, *, history: int = 1, lead: int = 1, most_bytes: int = MOST_BYTES) -> FieldFile:
+def read_fields(
+    path: Path, *, history: int = 1, lead: int = 1, most_bytes: int = MOST_BYTES, targets: bool = True
+) -> FieldFile:
     """Read pairs, in float32.
 
     Args:
@@ -49,11 +51,13 @@ def read_fields(path: Path, *, history: int = 1, lead: int = 1, most_bytes: int 
         history: frames of the input, for trajectories.
         lead: frames from the last of the input to the target, for trajectories.
         most_bytes: refuse more.
+        targets: refuse inputs without targets (no y, or trajectories that end before one); else they are
+            read by themselves.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: another kind of file, missing arrays, trajectories that are too short, or too large a
-        file.
+        ValueError: another kind of file, missing arrays, trajectories that are too short, or a file that
+            is too large.
         NeedsError: h5py or xarray is missing.
     """
     path = Path(path)
@@ -63,13 +67,13 @@ def read_fields(path: Path, *, history: int = 1, lead: int = 1, most_bytes: int 
         raise ValueError(f"history={history} and lead={lead}; expected at least 1")
     kind = path.suffix.lower()
     if kind in (".h5", ".hdf5", ".hdf"):
-        return _windows(path, history, lead, most_bytes)
+        return _windows(path, history, lead, most_bytes, targets)
     if kind == ".nc":
-        return _plain(path, _netcdf(path, most_bytes))
+        return _plain(path, _netcdf(path, most_bytes), targets)
     if kind == ".npz":
-        return _plain(path, _npz(path, most_bytes))
+        return _plain(path, _npz(path, most_bytes), targets)
     if kind == ".safetensors":
-        return _plain(path, _safetensors(path, most_bytes))
+        return _plain(path, _safetensors(path, most_bytes), targets)
     raise ValueError(f"{path} is no .npz, .safetensors, .h5, .hdf5 or .nc file")
 
 
@@ -155,9 +159,14 @@ def read_trajectories(
     return torch.from_numpy(np.concatenate(parts, 2)), tuple(names), spacing
 
 
-def _windows(path: Path, history: int, lead: int, most_bytes: int) -> FieldFile:
+def _windows(path: Path, history: int, lead: int, most_bytes: int, targets: bool) -> FieldFile:
     fields, names, spacing = read_trajectories(path, copies=history + 1, most_bytes=most_bytes)
     count = fields.shape[1] - history - lead + 1
+    if count < 1 and not targets and fields.shape[1] >= history:
+        x = torch.stack(
+            [fields[:, t : t + history].flatten(1, 2) for t in range(fields.shape[1] - history + 1)], 1
+        ).flatten(0, 1)
+        return FieldFile(x, fields[:0, 0], None, names, history, spacing)
     if count < 1:
         raise ValueError(
             f"{path} has {fields.shape[1]} times; history={history} and lead={lead} need {history + lead}"
@@ -178,7 +187,9 @@ def _spacing(file: Any, dims: int) -> tuple[float, ...] | None:
     return tuple(float(line[1] - line[0]) for line in lines)
 
 
-def _plain(path: Path, arrays: dict[str, np.ndarray]) -> FieldFile:
+def _plain(path: Path, arrays: dict[str, np.ndarray], targets: bool) -> FieldFile:
+    if not targets and "x" in arrays and "y" not in arrays:
+        arrays = {**arrays, "y": arrays["x"][:0]}
     missing = [name for name in ("x", "y") if name not in arrays]
     if missing:
         raise ValueError(f"{path} lacks {' and '.join(missing)}; it has {', '.join(arrays) or 'nothing'}")
@@ -193,13 +204,14 @@ def _plain(path: Path, arrays: dict[str, np.ndarray]) -> FieldFile:
         tensors[name] = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
     mask = torch.from_numpy(np.ascontiguousarray(arrays["mask"]).astype(bool)) if "mask" in arrays else None
     if mask is not None:
-        space = tensors["y"].shape[2:]
+        space = tensors["y"].shape[2:] if len(tensors["y"]) else mask.shape[-(tensors["x"].dim() - 2) :]
         if mask.shape[-len(space) :] != space:
             raise ValueError(f"{path}: mask is {list(mask.shape)}; expected {[len(tensors['y']), 1, *space]}")
         mask = mask.reshape(-1, 1, *space)  # of every sample, or one for all
-        if len(mask) not in (1, len(tensors["y"])):
-            raise ValueError(f"{path}: {len(mask)} masks for {len(tensors['y'])} samples")
-        mask = mask.expand(len(tensors["y"]), 1, *space)
+        count = len(tensors["x"])
+        if len(mask) not in (1, count):
+            raise ValueError(f"{path}: {len(mask)} masks for {count} samples")
+        mask = mask.expand(count, 1, *space)
     channels = tuple(str(i) for i in range(tensors["y"].shape[1]))
     history = max(1, tensors["x"].shape[1] // tensors["y"].shape[1])
     return FieldFile(tensors["x"], tensors["y"], mask, channels, history, None)

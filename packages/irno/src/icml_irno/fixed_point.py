@@ -1,5 +1,4 @@
-"""Fixed points of h -> h + f(h) for a batch of samples, each on its own: plain steps, or Anderson
-acceleration.
+"""Fixed points of h -> h + f(h), each sample on its own: plain steps, or Anderson acceleration.
 
 Anderson (type II, after Walker and Ni 2011): with the last residuals f_j and points h_j, gamma minimises
 |f_k - dF gamma|^2 + lambda |gamma|^2, and the next point is h_k + f_k - (dH + dF) gamma. Differences from
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 CONVERGED, STOPPED, DIVERGED = "converged", "max_iter", "diverged"
@@ -27,7 +26,7 @@ class SolveInfo:
 
     Attributes:
         statuses: of each sample: ``"converged"``, ``"max_iter"`` or ``"diverged"``.
-        residual: |h_{k+1} - h_k| / |h_k| of each sample's returned step.
+        residual: |h_{k+1} - h_k| / |h_k| of each sample's returned step; infinite where the sample diverged.
         calls: evaluations of f for each sample.
         accelerated: Anderson steps that were kept.
         rejected: Anderson steps after which the residual had grown.
@@ -56,6 +55,7 @@ def solve_fixed_point(
     anderson: int = 0,
     regularization: float = REGULARIZATION,
     limit: float = LIMIT,
+    valid: Bool[Tensor, ...] | None = None,
 ) -> tuple[Float[Tensor, "batch ..."], SolveInfo]:
     """Repeat h <- h + f(h) until |f(h)| < tol |h|.
 
@@ -68,6 +68,8 @@ def solve_fixed_point(
         regularization: lambda over the smaller of |f_k|^2 and the largest |dF|^2; 0 for none.
         limit: a sample whose norm exceeds this times that of its start (or of its first step) has diverged,
             and its last point before is returned.
+        valid: True where an entry counts in norms and in the mixture; broadcast to ``start``. The others
+            move along.
 
     Returns:
         of each sample the point with the least relative residual, its step taken; and how it went.
@@ -83,23 +85,31 @@ def solve_fixed_point(
     if not tol >= 0 or max_iter < 1 or anderson < 0 or not regularization >= 0:
         raise ValueError(
             f"tol={tol} and regularization={regularization} must be at least 0, max_iter={max_iter} at "
-            "least 1 "
-            f"and anderson={anderson} at least 0"
+            f"least 1 and anderson={anderson} at least 0"
         )
-    return _Solving(start, tol, anderson, regularization, limit).run(residual, max_iter)
+    return _Solving(start, tol, anderson, regularization, limit, valid).run(residual, max_iter)
 
 
 class _Solving:
     """State of every sample; ``trial`` is where f is evaluated next."""
 
-    def __init__(self, start: Tensor, tol: float, anderson: int, regularization: float, limit: float) -> None:
+    def __init__(
+        self,
+        start: Tensor,
+        tol: float,
+        anderson: int,
+        regularization: float,
+        limit: float,
+        valid: Tensor | None,
+    ) -> None:
         n, device = start.shape[0], start.device
         self.shape, self.tol, self.regularization, self.limit = start.shape, tol, regularization, limit
         flat = start.reshape(n, -1)
+        self.valid = None if valid is None else valid.expand(start.shape).reshape(n, -1)
         self.trial, self.plain, self.best = flat.clone(), flat.clone(), flat.clone()
         infinite = torch.full((n,), torch.inf, device=device, dtype=torch.float64)
         self.best_relative, self.norm = infinite.clone(), infinite.clone()
-        self.reference = flat.double().norm(dim=1)
+        self.reference = self._length(flat, torch.arange(n, device=device))
         self.proposed = torch.zeros(n, dtype=torch.bool, device=device)
         self.active = torch.ones(n, dtype=torch.bool, device=device)
         counter = torch.zeros(n, dtype=torch.int64, device=device)
@@ -123,8 +133,19 @@ class _Solving:
         )
         return self.best.view(self.shape), info
 
+    def _counted(self, values: Tensor, rows: Tensor) -> Tensor:
+        """In float64, with 0 where an entry does not count."""
+        values = values.double()
+        if self.valid is None:
+            return values
+        valid = self.valid[rows]
+        return torch.where(valid if values.dim() == 2 else valid[:, None], values, 0.0)
+
+    def _length(self, values: Tensor, rows: Tensor) -> Tensor:
+        return self._counted(values, rows).norm(dim=1)
+
     def _take(self, rows: Tensor, f: Tensor) -> None:
-        norm = f.double().norm(dim=1)
+        norm = self._length(f, rows)
         grown = self.proposed[rows] & ~(norm <= self.norm[rows])
         back = rows[grown]
         self.rejected[back] += 1
@@ -134,7 +155,7 @@ class _Solving:
         rows, f, norm = rows[~grown], f[~grown], norm[~grown]
         point = self.trial[rows]
         stepped = point + f
-        length = stepped.double().norm(dim=1)
+        length = self._length(stepped, rows)
         first = self.calls[rows] == 1
         self.reference[rows] = torch.where(
             first & torch.isfinite(length), torch.maximum(self.reference[rows], length), self.reference[rows]
@@ -145,7 +166,7 @@ class _Solving:
         self.accelerated[rows] += self.proposed[rows]
         self.norm[rows], self.plain[rows] = norm, stepped
         # A start of zeros has no length to compare with.
-        scale = point.double().norm(dim=1).clamp_min(torch.finfo(point.dtype).tiny)
+        scale = self._length(point, rows).clamp_min(torch.finfo(point.dtype).tiny)
         relative = torch.where(norm == 0, 0.0, norm / scale)
         better = relative <= self.best_relative[rows]
         self.best[rows[better]] = stepped[better]
@@ -162,6 +183,7 @@ class _Solving:
             # The last point before: the one that f was evaluated at, unless it is not finite itself.
             finite = torch.isfinite(self.trial[rows]).all(1)
             self.best[rows[finite]] = self.trial[rows[finite]]
+            self.best_relative[rows] = torch.inf
 
     def _propose(self, rows: Tensor, point: Tensor, f: Tensor, stepped: Tensor) -> None:
         self.trial[rows], self.proposed[rows] = stepped, False
@@ -176,7 +198,9 @@ class _Solving:
             return
         d_points = self.points[rows].diff(dim=1)
         d_residuals = self.residuals[rows].diff(dim=1)
-        gamma, solved = self._mixture(d_residuals.double(), f.double(), self.known[rows] - 1)
+        gamma, solved = self._mixture(
+            self._counted(d_residuals, rows), self._counted(f, rows), self.known[rows] - 1
+        )
         mixed = stepped - torch.einsum("bm,bmn->bn", gamma.to(f.dtype), d_points + d_residuals)
         solved &= torch.isfinite(mixed).all(1)
         self.trial[rows[solved]] = mixed[solved]

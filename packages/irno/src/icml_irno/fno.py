@@ -22,8 +22,7 @@ _CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 class FNO(nn.Module):
-    """Lifting, Fourier layers with a pointwise MLP each, projection: [batch, in, *space] -> [batch, out,
-    *space].
+    """[batch, in, *space] -> [batch, out, *space]: lifting, Fourier layers with an MLP each, projection.
 
     Layer i: v = conv_i(x) + skip_i(x), GELU, mlp_i(v) + gate_i x, GELU; no GELU in the last layer.
 
@@ -69,8 +68,7 @@ class FNO(nn.Module):
         if min(in_channels, out_channels, hidden_channels, n_layers) < 1:
             raise ValueError(
                 f"in_channels={in_channels}, out_channels={out_channels}, "
-                f"hidden_channels={hidden_channels} and "
-                f"n_layers={n_layers} must be positive"
+                f"hidden_channels={hidden_channels} and n_layers={n_layers} must be positive"
             )
         if positional_embedding not in ("grid", None):
             raise ValueError(f"positional_embedding={positional_embedding!r}; expected 'grid' or None")
@@ -205,10 +203,10 @@ class FourierLayer(nn.Module):
 def spectral_convolution(
     x: Float[Tensor, "batch in *space"], weight: Float[Tensor, "in out *modes 2"]
 ) -> Float[Tensor, "batch out *space"]:
-    """irfftn of sum_i rfftn(x)[b, i, k] w[i, o, k] over the kept modes; in float32 or more, also under
-    autocast.
+    """irfftn of sum_i rfftn(x)[b, i, k] w[i, o, k] over the kept modes.
 
-    Of the weights those of the lowest frequencies are used where the field has fewer modes.
+    It is computed in float32 or more, also under autocast. Of the weights those of the lowest frequencies
+    are used where the field has fewer modes.
     """
     shape = tuple(x.shape[2:])
     modes = tuple(weight.shape[2:-1])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,6 +55,7 @@ def train_base(
     from icml_irno.checkpoints import save_fno
     from icml_irno.field_files import read_fields
     from icml_irno.fno import FNO
+    from icml_irno.reports import write_table
 
     fields = read_fields(data, history=history, lead=lead)
     if fields.x.shape[2:] != fields.y.shape[2:]:
@@ -86,7 +86,7 @@ def train_base(
         )
     with run.path("base.safetensors") as temporary:
         save_fno(model, temporary, x=x_stats, y=y_stats, history=fields.history)
-    _table(run, "training.csv", rows)
+    write_table(run, "training.csv", rows)
     if picture:
         from icml_irno import plots
 
@@ -125,8 +125,8 @@ def train(
     """Train a corrector around a frozen base.
 
     Writes irno.safetensors (for irno.operator and irno.spectrum), training.csv, steps.csv (errors at every
-    step, the base alone first), training.png, refinement.png, sample.png and checkpoint.safetensors, from
-    which --resume goes on.
+    step, the base alone first, the corrector alone last), training.png, refinement.png, sample.png and
+    checkpoint.safetensors, from which --resume goes on.
 
     Args:
         data: .npz, .safetensors or .nc with x and y, or .h5 in the Well's format.
@@ -145,7 +145,7 @@ def train(
         depth: halvings of the U-Net, blocks of the others.
         padding: circular, zeros or reflect; one for all axes or one for each.
         shift: roll batches along circular axes at random.
-        residual_scale: scale corrections by the base's error, channel by channel.
+        residual_scale: scale corrections by the standard deviation of the base's error, channel by channel.
         expected_base: VRMSE that the base is said to reach; more than 10 % off ends the run before training.
         history: frames of the input, for trajectories.
         lead: frames from the last of the input to the target, for trajectories.
@@ -157,6 +157,7 @@ def train(
     from icml_irno.checkpoints import save_irno
     from icml_irno.field_files import read_fields
     from icml_irno.operator import IRNO
+    from icml_irno.reports import write_steps, write_table
     from icml_irno.training import Training, TrainingOptions
 
     network, known, resize = _base(base, run.device)
@@ -190,8 +191,8 @@ def train(
         done = training.fit(checkpoint=checkpoint, resume=resume, callbacks=[shown])
     with run.path("irno.safetensors") as temporary:
         save_irno(model, temporary, x=x_stats, y=y_stats, history=history)
-    _table(run, "training.csv", done.rows)
-    figures = _report(run, model, valid, picture)
+    write_table(run, "training.csv", done.rows)
+    figures = write_steps(run, model, valid, picture, spacing=fields.spacing)
     if picture:
         from icml_irno import plots
 
@@ -220,10 +221,10 @@ def refine(
     lead: int = 1,
     picture: bool = True,
 ) -> dict[str, Any]:
-    """Refine the base's outputs for the inputs of a file, until they converge.
+    """Refine the base's outputs for the inputs of a file, until they converge; targets are not needed.
 
-    Writes refined.npz (h, the base's h0, and how many steps each sample took), in the units of the data, and
-    sample.png.
+    Writes refined.npz (h, the base's h0, and how many steps each sample took), in the units of the data and
+    NaN where the file's mask has no point; and sample.png where the file has targets.
 
     Args:
         model: irno.safetensors, from irno.train.
@@ -239,8 +240,8 @@ def refine(
     import numpy as np
     import torch
 
-    operator, known, fields = _loaded(model, data, base, lead, run.device)
-    batch = 16
+    operator, known, fields = _loaded(model, data, base, lead, run.device, targets=False)
+    batch, spacing = 16, fields.spacing
     refined: list[Any] = []
     first: list[Any] = []
     calls: list[int] = []
@@ -249,14 +250,15 @@ def refine(
         for begin in range(0, len(fields.x), batch):
             x = fields.x[begin : begin + batch].to(run.device)
             x = x if known["x"] is None else known["x"].normalize(x)
+            mask = None if fields.mask is None else fields.mask[begin : begin + batch].to(run.device)
             with torch.no_grad():
-                first.append(operator(x, K=0))
+                first.append(operator(x, K=0, mask=mask))
                 if steps is None:
-                    h, info = operator.solve(x, tol, max_iter, anderson)
+                    h, info = operator.solve(x, tol, max_iter, anderson, mask, spacing)
                     calls += info.calls.tolist()
                     statuses += info.statuses
                 else:
-                    h = operator(x, K=steps)
+                    h = operator(x, steps, mask, spacing)
                     calls += [steps] * len(x)
                     statuses += ["max_iter"] * len(x)
             refined.append(h)
@@ -294,7 +296,7 @@ def spectrum(
     """Errors of a model's base and of every refinement step, by band; contraction; and bands over lead time.
 
     Writes steps.csv, spectrum.json and refinement.png; with lead times also lead_times.csv and
-    lead_times.png.
+    lead_times.png. The base alone and the corrector alone, started from 0, stand beside both together.
 
     Args:
         model: irno.safetensors, from irno.train.
@@ -308,98 +310,17 @@ def spectrum(
     """
     from icml_core.run import write_json
 
+    from icml_irno.reports import write_lead_times, write_steps
+
     operator, known, fields = _loaded(model, data, base, lead, run.device)
     x = fields.x if known["x"] is None else known["x"].normalize(fields.x)
     y = fields.y if known["y"] is None else known["y"].normalize(fields.y)
-    figures = _report(run, operator, (x, y), picture, steps, certificate)
+    pairs = (x, y) if fields.mask is None else (x, y, fields.mask)
+    figures = write_steps(run, operator, pairs, picture, steps, certificate, fields.spacing)
     if lead_times:
-        figures |= _lead_times(run, operator, known, data, lead_times, picture)
+        figures |= write_lead_times(run, operator, known, data, lead_times, picture)
     write_json(run.file("spectrum.json"), figures)
     return figures
-
-
-def _report(
-    run: Run, model: IRNO, data: Any, picture: bool, steps: int | None = None, certificate: int = 0
-) -> dict[str, Any]:
-    """Write the table and the pictures of every step on (x, y[, mask])."""
-    import torch
-
-    from icml_irno.batches import Batches
-    from icml_irno.operator import fill_masked
-    from icml_irno.spectrum import spectrum_report
-
-    depth = 3 * model.K if steps is None else steps
-    collected: list[list[Any]] = [[] for _ in range(depth + 1)]
-    targets: list[Any] = []
-    q: list[float] = []
-    for x, y, mask in Batches(data, 16, run.device).epoch():
-        with torch.no_grad():
-            valid = mask if mask is not None else model._mask(None)
-            grid, h = model.start(x, valid)
-            for k in range(depth + 1):
-                kept = h if valid is None else torch.where(valid, h, 0)
-                collected[k].append(kept.cpu())
-                h = model.step(grid, h)
-            targets.append((y if valid is None else torch.where(valid, fill_masked(y, valid), 0)).cpu())
-        if len(q) < certificate:
-            q += model.contraction(x[: certificate - len(q)]).tolist()
-    iterates, target = [torch.cat(part) for part in collected], torch.cat(targets)
-    sound = next((k for k, h in enumerate(iterates) if not bool(torch.isfinite(h).all())), depth + 1)
-    report = spectrum_report(iterates[:sound], target, q)
-    rows = [
-        {"k": float(k), "vrmse": report.vrmse[k], **dict(zip(("low", "mid", "high"), bands, strict=True))}
-        for k, bands in enumerate(report.bands)
-    ]
-    _table(run, "steps.csv", rows)
-    if picture:
-        from icml_irno import plots
-
-        with run.path("refinement.png") as temporary:
-            plots.refinement(report, temporary, model.K)
-        with run.path("sample.png") as temporary:
-            plots.sample(iterates[0][0], iterates[min(model.K, sound - 1)][0], target[0], temporary)
-    return report.figures()
-
-
-def _lead_times(
-    run: Run, model: IRNO, known: Mapping[str, Any], data: Path, count: int, picture: bool
-) -> dict[str, Any]:
-    from icml_irno.field_files import read_trajectories
-    from icml_irno.rollouts import rollout
-    from icml_irno.spectrum import lead_time_report
-
-    fields, _, _ = read_trajectories(data)
-    frames = known["history"]
-    if fields.shape[1] < frames + count:
-        raise ValueError(
-            f"{data} has {fields.shape[1]} times; {count} lead times after {frames} frames need more"
-        )
-    start = fields[:, :frames].flatten(1, 2)
-    truths = [fields[:, frames + t] for t in range(count)]
-    if known["x"] is not None:
-        start = known["x"].normalize(start)
-        truths = [known["y"].normalize(t) for t in truths]
-    start = start.to(run.device)
-    reports = {}
-    for name, steps in (("base", 0), ("refined", model.K)):
-        forecasts = rollout(lambda x, k=steps: model(x, K=k), start, count)
-        reports[name] = lead_time_report([f.cpu() for f in forecasts], truths)
-    rows = [
-        {"lead": float(t + 1), **{f"{n}_vrmse": r.vrmse[t] for n, r in reports.items()}}
-        | {
-            f"{n}_energy_{b}": r.energy[t][i]
-            for n, r in reports.items()
-            for i, b in enumerate(("low", "mid", "high"))
-        }
-        for t in range(count)
-    ]
-    _table(run, "lead_times.csv", rows)
-    if picture:
-        from icml_irno import plots
-
-        with run.path("lead_times.png") as temporary:
-            plots.lead_times(reports, temporary)
-    return {f"lead_{n}_vrmse/{t + 1}": r.vrmse[t] for n, r in reports.items() for t in range(count)}
 
 
 def _base(base: str, device: str) -> tuple[Any, dict[str, Any] | None, str | None]:
@@ -433,7 +354,7 @@ def _interpolation(shape: tuple[int, ...]) -> Any:
 
 
 def _loaded(
-    model: Path, data: Path, base: str, lead: int, device: str
+    model: Path, data: Path, base: str, lead: int, device: str, targets: bool = True
 ) -> tuple[IRNO, dict[str, Any], FieldFile]:
     from icml_irno.checkpoints import load_irno
     from icml_irno.field_files import read_fields
@@ -446,7 +367,7 @@ def _loaded(
         network = _interpolation(shape or ())
     operator, known = load_irno(model, network, device)
     operator.resize = operator.resize or resize
-    fields = read_fields(data, history=known["history"], lead=lead)
+    fields = read_fields(data, history=known["history"], lead=lead, targets=targets)
     expected = operator.refiner.in_channels
     if fields.x.shape[1] != expected:
         raise ValueError(f"{data} has {fields.x.shape[1]} input channels; {model} was trained on {expected}")
@@ -456,8 +377,7 @@ def _loaded(
 def _normalized(
     fields: FieldFile, holdout: float, known: Mapping[str, Any] | None
 ) -> tuple[tuple[Any, Any], Statistics, Statistics]:
-    """(train, valid) as z-scores, by the base's own statistics where they are known, else by the training
-    part's."""
+    """(train, valid) as z-scores, by the base's own statistics where known, else by the training part's."""
     import torch
 
     from icml_irno.statistics import Statistics
@@ -478,10 +398,3 @@ def _normalized(
         part = (x[rows], y[rows])
         parts.append(part if fields.mask is None else (*part, fields.mask[rows]))
     return (parts[0], parts[1]), x_stats, y_stats
-
-
-def _table(run: Run, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    with run.path(name) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)

@@ -1,7 +1,6 @@
 """Errors of fields as the Well reports them: VRMSE, and squared errors in bands of wave number.
 
-Definitions follow the package the-well (``VRMSE``, ``binned_spectral_mse``), channels second here as in
-torch.
+Definitions follow the package the-well (``VRMSE``, ``binned_spectral_mse``); channels are second here.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import math
 from functools import lru_cache
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 EPS = 1e-7
@@ -48,17 +47,28 @@ def vrmse(
     return values if reduction == "none" else values.mean(1).mean(0)
 
 
+def varying(
+    target: Float[Tensor, "batch channels *space"], eps: float = EPS
+) -> Bool[Tensor, "batch channels"]:
+    """Where a channel of a sample varies (variance from eps on), so that its VRMSE says something."""
+    return target.flatten(2).var(2) >= eps
+
+
+def mean_over_varying(
+    values: Float[Tensor, "batch channels"], varies: Bool[Tensor, "batch channels"]
+) -> Float[Tensor, " batch"]:
+    """Mean of each sample over the channels that vary in all samples; NaN where none does."""
+    return values[:, varies.all(0)].mean(1)
+
+
 def constant_channels(target: Float[Tensor, "batch channels *space"], eps: float = EPS) -> list[int]:
     """Channels in which some sample is constant (variance below eps): their VRMSE says nothing."""
-    return (target.flatten(2).var(2) < eps).any(0).nonzero().flatten().tolist()
+    return (~varying(target, eps)).any(0).nonzero().flatten().tolist()
 
 
 def mean_vrmse(pred: Tensor, target: Tensor, eps: float = EPS) -> float:
     """Mean VRMSE over samples and the channels that vary; NaN where none does."""
-    values = vrmse(pred, target, eps)
-    flat = set(constant_channels(target, eps))
-    kept = [c for c in range(target.shape[1]) if c not in flat]
-    return float(values[:, kept].mean()) if kept else math.nan
+    return float(mean_over_varying(vrmse(pred, target, eps), varying(target, eps)).mean())
 
 
 def band_edges(shape: tuple[int, ...]) -> Float[Tensor, " 4"]:
@@ -77,8 +87,7 @@ def band_mse(
     target: Float[Tensor, "batch channels *space"],
     edges: Float[Tensor, " edges"] | None = None,
 ) -> Float[Tensor, "batch channels bands"]:
-    """Mean squared error within each band of radial wave number; the sum over all bands is the whole
-    (Parseval).
+    """Mean squared error within each band of radial wave number; all bands add up to the whole (Parseval).
 
     Frequencies from the last edge on belong to no band.
 
@@ -104,12 +113,13 @@ def band_energy(
 @lru_cache(maxsize=64)
 def _membership(shape: tuple[int, ...], edges: tuple[float, ...]) -> Tensor:
     """[points, bands] of 0 and 1; in float32, as the Well bins."""
-    total = torch.zeros(shape)
-    for axis, n in enumerate(shape):
-        wave = (2 * math.pi * torch.fft.fftfreq(n)).view(-1, *[1] * (len(shape) - 1 - axis))
-        total = total + wave**2
-    place = torch.bucketize(torch.sqrt(total).flatten(), torch.tensor(edges), right=True) - 1
-    return torch.nn.functional.one_hot(place, len(edges))[:, :-1].float()
+    with torch.inference_mode(False):  # what is kept must serve a backward pass later
+        total = torch.zeros(shape)
+        for axis, n in enumerate(shape):
+            wave = (2 * math.pi * torch.fft.fftfreq(n)).view(-1, *[1] * (len(shape) - 1 - axis))
+            total = total + wave**2
+        place = torch.bucketize(torch.sqrt(total).flatten(), torch.tensor(edges), right=True) - 1
+        return torch.nn.functional.one_hot(place, len(edges))[:, :-1].float()
 
 
 def check_reduction(reduction: str) -> None:

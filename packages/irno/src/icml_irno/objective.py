@@ -1,9 +1,8 @@
 """What a step of training minimises (arXiv 2605.24041), and the cheaper form that is this package's own.
 
 Unrolled:  L = (1/K) sum_k [MSE(h_k, y) + b_s Spec(h_k, y; lam_k)] + b_fp mean(Phi([x, y])^2), k = 1 ... K.
-Detached:  k is drawn from 0 ... K-1; k steps without gradient, one with; its term of the sum alone, the last
-term
-           where k = K - 1. Memory and time are those of one step.
+Detached:  k is drawn from 0 ... K-1; k steps without gradient, one with; its term of the sum alone, and the
+           fixed-point term where k = K - 1. Memory and time are those of one step.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from icml_irno.operator import IRNO, fill_masked
+from icml_irno.fields import fill_masked
+from icml_irno.operator import IRNO
 from icml_irno.spectral_losses import progressive_lam, spectral_loss, target_amplitude
 
 CHECKPOINT_FROM = 5  # iterates from which the unrolled form computes activations anew instead of keeping them
@@ -100,7 +100,8 @@ def fixed_point_loss(model: IRNO, x: Tensor, truth: Truth, weight: float) -> Ten
     """weight mean(Phi([x, y])^2): the truth shall be where the iteration rests."""
     if weight == 0:
         return truth.y.new_zeros(())
-    return weight * masked_mean(model.correction(x, truth.y).square(), truth.mask)
+    # Under autocast the correction is of half precision, whose squares lose their small values.
+    return weight * masked_mean(model.correction(x, truth.y).to(truth.y.dtype).square(), truth.mask)
 
 
 def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:

@@ -6,10 +6,10 @@ inference.
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,11 +18,45 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from icml_irno.contraction import jacobian_norm
+from icml_irno.fields import as_mask, check_field, fill_masked
 from icml_irno.fixed_point import DIVERGED, LIMIT, SolveInfo, solve_fixed_point
 from icml_irno.resampling import spectral_resample
 
 ALPHA, K_DEFAULT = 0.2, 6  # the paper's, for training through all iterates
 _INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the corrector runs: the trained grid, or where none is known, that of the base's output.
+
+    Attributes:
+        x, h: the input and h_0 on the grid on which the corrector runs.
+        valid: True where a point exists on that grid, or None.
+        own: h_0 as the base gave it.
+        own_valid: True where a point exists on the grid of ``own``, or None.
+        resampled: both grids differ.
+        modes: borders of the axes, for the way between both grids.
+    """
+
+    x: Tensor
+    h: Tensor
+    valid: Tensor | None
+    own: Tensor
+    own_valid: Tensor | None
+    resampled: bool
+    modes: Sequence[str] | None
+
+    def returned(self, h: Tensor) -> Tensor:
+        """h on the base's own grid, NaN where no point exists.
+
+        What the trained grid cannot hold stays as the base gave it: the change alone is resampled.
+        """
+        if h is self.h:
+            h = self.own
+        elif self.resampled:
+            h = self.own + spectral_resample(h - self.h, self.own.shape[2:], self.modes)
+        return h if self.own_valid is None else torch.where(self.own_valid, h, math.nan)
 
 
 class IRNO(nn.Module):
@@ -31,7 +65,7 @@ class IRNO(nn.Module):
     Args:
         base: any module x -> h_0; None for h_0 = 0, which trains and runs the corrector alone.
         refiner: [batch, in + out, *space] -> [batch, out, *space]; its ``out_channels`` is used where it has
-        one.
+            one.
         alpha: step size; part of what is learned. None leaves it to the training mode (0.2 until then).
         K: steps of a call. None leaves it to the training mode (6 until then).
         freeze_base: keep the base in eval mode, without gradients.
@@ -135,49 +169,41 @@ class IRNO(nn.Module):
             x: the operator's input.
             K: steps; the model's by default.
             mask: of each sample, [batch, 1, *space], beside or instead of the model's.
-            spacing: of x's grid, to refuse another domain than the trained one.
+            spacing: of the grid of h_0 (x's, unless that is coarser), to refuse another domain than the
+                trained one.
 
         Raises:
             TypeError: x is complex or of integers.
             ValueError: shapes, channels or grids that do not fit together; see :meth:`start`.
             FloatingPointError: with ``strict``, an iterate that is not finite or 1000 times the start.
         """
-        steps = self.K if K is None else K
-        if steps < 0:
-            raise ValueError(f"K={steps}; expected 0 (the base alone) or more")
-        valid = self._mask(mask)
-        x, h = self.start(x, valid)
-        first = h
-        if steps:
-            if self._on_trained_grid(h, spacing):
-                h = self._iterate(x, h, steps)
-            else:
-                h = self._iterate_resampled(x, h, steps)
-        if self.strict and not bool(h.norm() <= LIMIT * torch.maximum(first.norm(), x.norm())):
-            raise FloatingPointError(
-                f"the iteration diverged within {steps} steps: |h_K| = {float(h.norm()):.3g}, |h_0| = "
-                f"{float(first.norm()):.3g}; take fewer steps, or train with a smaller alpha={self.alpha}"
-            )
-        return h if valid is None else torch.where(valid, h, math.nan)
+        steps = self._steps(K)
+        at = self.placed(x, mask, spacing, steps)
+        h = self._iterate(at, steps)
+        if self.strict:
+            self._require_bounded(at, h, steps)
+        return at.returned(h)
 
     def iterates(
         self,
         x: Float[Tensor, "batch in *space"],
         K: int | None = None,
         mask: Bool[Tensor, ...] | None = None,
+        spacing: Sequence[float] | None = None,
     ) -> list[Float[Tensor, "batch out *space"]]:
-        """h_0 ... h_K, K + 1 fields.
+        """h_0 ... h_K, K + 1 fields; arguments are those of :meth:`forward`.
 
         Raises:
             TypeError, ValueError: as :meth:`forward`.
         """
-        valid = self._mask(mask)
-        x, h = self.start(x, valid)
-        found = [h]
-        for _ in range(self.K if K is None else K):
-            h = self.step(x, h)
-            found.append(h)
-        return found if valid is None else [torch.where(valid, f, math.nan) for f in found]
+        steps = self._steps(K)
+        at = self.placed(x, mask, spacing, steps)
+        h = at.h
+        found = [at.returned(h)]
+        for _ in range(steps):
+            h = self.step(at.x, h)
+            found.append(at.returned(h))
+        return found
 
     def solve(
         self,
@@ -186,8 +212,11 @@ class IRNO(nn.Module):
         max_iter: int | None = None,
         anderson: int = 0,
         mask: Bool[Tensor, ...] | None = None,
+        spacing: Sequence[float] | None = None,
     ) -> tuple[Float[Tensor, "batch out *space"], SolveInfo]:
         """Iterate until |h_{k+1} - h_k| < tol |h_k|, each sample by itself; without gradients.
+
+        Norms are taken over the points that exist, on the grid on which the corrector runs.
 
         A sample that diverges (not finite, or 1000 times its start) keeps its last finite iterate, and a
         warning says so.
@@ -197,43 +226,61 @@ class IRNO(nn.Module):
             tol: relative length of the last step.
             max_iter: most steps; 2 K by default.
             anderson: earlier iterates that a step is mixed from, such as 3; 0 for plain steps.
-            mask: as of :meth:`forward`.
+            mask, spacing: as of :meth:`forward`.
 
         Raises:
             TypeError, ValueError: as :meth:`forward`; options out of range.
         """
-        valid = self._mask(mask)
         with torch.no_grad():
-            x, h = self.start(x, valid)
+            at = self.placed(x, mask, spacing)
             h, info = solve_fixed_point(
-                lambda h, rows: self.alpha * self.correction(x[rows], h),
-                h, tol=tol, max_iter=2 * self.K if max_iter is None else max_iter, anderson=anderson,
+                lambda h, rows: self.alpha * self.correction(at.x[rows], h),
+                at.h, tol=tol, max_iter=2 * self.K if max_iter is None else max_iter, anderson=anderson,
+                valid=at.valid,
             )  # fmt: skip
+            found = at.returned(h)
         if info.status == DIVERGED:
             bad = [i for i, s in enumerate(info.statuses) if s == DIVERGED]
             warnings.warn(
                 f"the iteration diverged on samples {bad[:10]}; their last finite iterates are returned. "
-                "Take "
-                f"fewer steps (max_iter), or train with a smaller alpha={self.alpha}",
+                f"Take fewer steps (max_iter), or train with a smaller alpha={self.alpha}",
                 stacklevel=2,
             )
-        return (h if valid is None else torch.where(valid, h, math.nan)), info
+        return found, info
 
-    def contraction(self, x: Float[Tensor, "batch in *space"], iters: int = 20) -> Float[Tensor, " batch"]:
-        """q = |I + alpha dPhi/dh| at h_K of each sample, by power iteration: contraction on these samples
-        only.
+    def contraction(
+        self,
+        x: Float[Tensor, "batch in *space"],
+        iters: int = 20,
+        mask: Bool[Tensor, ...] | None = None,
+        spacing: Sequence[float] | None = None,
+    ) -> Float[Tensor, " batch"]:
+        """q = |I + alpha dPhi/dh| at h_K of each sample: contraction on these samples, and nowhere else.
+
+        Power iteration comes from below: q is at least what is returned, and more ``iters`` come closer.
+
+        Args:
+            x: the operator's input.
+            iters: steps of the power iteration.
+            mask, spacing: as of :meth:`forward`; changes of h are taken over points that exist.
 
         Raises:
             TypeError, ValueError: as :meth:`forward`.
         """
         with torch.no_grad():
-            x, h = self.start(x, self._mask(None))
-            h = self._iterate(x, h, self.K)
-        return jacobian_norm(lambda at: self.step(x, at), h, iters)
+            at = self.placed(x, mask, spacing)
+            h = self._iterate(at, self.K)
+        if at.valid is None:
+            return jacobian_norm(lambda moved: self.step(at.x, moved), h, iters)
+        valid = at.valid
+
+        def step(moved: Tensor) -> Tensor:
+            return torch.where(valid, self.step(at.x, torch.where(valid, moved, h)), 0)
+
+        return jacobian_norm(step, h, iters)
 
     def rebase(self, base: nn.Module | Callable[[Tensor], Tensor] | None) -> IRNO:
-        """The same corrector, the very module, on another frozen base for the same fields and
-        normalisation."""
+        """The same corrector, the very module, on another frozen base (same fields and normalisation)."""
         refiner, mask = self.refiner, self.mask
         other = IRNO(
             base, refiner, self.alpha, self.K, self.freeze_base, out_channels=self.out_channels,
@@ -251,6 +298,39 @@ class IRNO(nn.Module):
         from icml_irno.wrapping import wrap
 
         return wrap(cls, base, in_channels, out_channels, **options)
+
+    def placed(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        spacing: Sequence[float] | None = None,
+        steps: int | None = None,
+    ) -> Start:
+        """x and h_0 where the corrector runs: as they are, or resampled to the trained grid.
+
+        Args:
+            x: the operator's input.
+            mask: of each sample, beside the model's.
+            spacing: of the grid of h_0, or None where it is not known.
+            steps: that will be taken; with 0 the base stands alone, and any grid is its own affair.
+
+        Raises:
+            TypeError, ValueError: as :meth:`forward`.
+        """
+        valid = self.joined_mask(mask)
+        x, h = self.start(x, valid)
+        if valid is not None and valid.shape[2:] != h.shape[2:]:
+            raise ValueError(
+                f"the mask has the grid {list(valid.shape[2:])} but the base's output {list(h.shape[2:])}; "
+                "give the mask of the latter"
+            )
+        modes = getattr(self.refiner, "padding", None)
+        if steps == 0 or self._on_trained_grid(h, spacing):
+            return Start(x, h, valid, h, valid, False, modes)
+        assert self.shape is not None
+        low_x, low_h = (spectral_resample(f, self.shape, modes) for f in (x, h))
+        low = None if valid is None else F.interpolate(valid.float(), self.shape, mode="nearest-exact") > 0.5
+        return Start(low_x, low_h, low, h, valid, True, modes)
 
     def start(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """x on the grid of h_0 and filled under the mask, and h_0.
@@ -301,18 +381,31 @@ class IRNO(nn.Module):
         """h + alpha Phi([x, h])."""
         return h + self.alpha * self.correction(x, h)
 
-    def _iterate(self, x: Tensor, h: Tensor, steps: int) -> Tensor:
+    def _iterate(self, at: Start, steps: int) -> Tensor:
+        h = at.h
         for _ in range(steps):
-            h = self.step(x, h)
+            h = self.step(at.x, h)
         return h
 
-    def _iterate_resampled(self, x: Tensor, h: Tensor, steps: int) -> Tensor:
-        """Refine at the trained resolution; what the trained grid cannot hold stays as the base gave it."""
-        assert self.shape is not None
-        modes = getattr(self.refiner, "padding", None)
-        low_x, low_h = (spectral_resample(f, self.shape, modes) for f in (x, h))
-        change = self._iterate(low_x, low_h, steps) - low_h
-        return h + spectral_resample(change, h.shape[2:], modes)
+    def _steps(self, K: int | None) -> int:
+        steps = self.K if K is None else K
+        if steps < 0:
+            raise ValueError(f"K={steps}; expected 0 (the base alone) or more")
+        return steps
+
+    def _require_bounded(self, at: Start, h: Tensor, steps: int) -> None:
+        """Of each sample, over the points that exist."""
+        last, first, given = (
+            (t if at.valid is None else torch.where(at.valid, t, 0)).flatten(1).norm(dim=1)
+            for t in (h, at.h, at.x)
+        )
+        bad = (~(last <= LIMIT * torch.maximum(first, given))).nonzero().flatten().tolist()
+        if bad:
+            raise FloatingPointError(
+                f"the iteration diverged within {steps} steps on samples {bad[:10]}: |h_K| = "
+                f"{float(last[bad[0]]):.3g}, |h_0| = {float(first[bad[0]]):.3g} of the first; take fewer "
+                f"steps, or train with a smaller alpha={self.alpha}"
+            )
 
     def _on_trained_grid(self, h: Tensor, spacing: Sequence[float] | None) -> bool:
         if self.shape is None:
@@ -324,8 +417,7 @@ class IRNO(nn.Module):
             if any(not math.isclose(a, b, rel_tol=1e-3) for a, b in zip(trained, now, strict=True)):
                 raise ValueError(
                     f"x covers a domain of {now} but the corrector was trained on {trained}; its filters "
-                    "count "
-                    "in cells, so that a crop or another domain needs a training of its own"
+                    "count in cells, so that a crop or another domain needs a training of its own"
                 )
         if here == self.shape:
             return True
@@ -336,49 +428,13 @@ class IRNO(nn.Module):
             )
         return False
 
-    def _mask(self, mask: Tensor | None) -> Tensor | None:
+    def joined_mask(self, mask: Tensor | None) -> Tensor | None:
+        """Points that exist by the given mask and by the model's, [batch, 1, *space]; None for all."""
         if mask is None and self.mask is None:
             return None
         if mask is None or self.mask is None:
             return as_mask(mask if self.mask is None else self.mask)
         return as_mask(mask) & as_mask(self.mask)
-
-
-def fill_masked(
-    x: Float[Tensor, "batch channels *space"], mask: Bool[Tensor, ...]
-) -> Float[Tensor, "batch channels *space"]:
-    """x with every point under the mask set to its channel's mean over the others; NaN there leaves no
-    trace."""
-    kept = torch.where(mask, x, 0)
-    axes = tuple(range(2, x.dim()))
-    count = mask.to(x.dtype).sum(axes, keepdim=True).clamp_min(1)
-    return torch.where(mask, x, kept.sum(axes, keepdim=True) / count)
-
-
-def as_mask(mask: Bool[Tensor, ...]) -> Bool[Tensor, "batch 1 *space"]:
-    """A mask [*space], or already [batch, 1, *space], as the latter; three axes with 1 in the middle are a
-    batch."""
-    batched = mask.dim() > 3 or (mask.dim() == 3 and mask.shape[1] == 1)
-    return mask.bool() if batched else mask.bool()[None, None]
-
-
-def check_field(name: str, x: Any) -> None:
-    """Refuse what is no real field.
-
-    Raises:
-        TypeError: complex, integer, or no tensor.
-        ValueError: not one to three spatial axes.
-    """
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(
-            f"{name} is {kind}; expected a real floating tensor [batch, channels, *space] (convert integers, "
-            "and split complex fields into two channels)"
-        )
-    if not 3 <= x.dim() <= 5:
-        raise ValueError(
-            f"{name} has shape {list(x.shape)}; expected [batch, channels, *space], one to three axes"
-        )
 
 
 def check_step(alpha: float, K: int) -> None:
@@ -423,8 +479,3 @@ def _expect_no_base(module: nn.Module, incompatible: Any) -> None:
     own = {f"base.{name}" for name in ({} if module.base is None else module.base.state_dict())}
     missing = incompatible.missing_keys
     missing[:] = [key for key in missing if not any(key == name or key.endswith(f".{name}") for name in own)]
-
-
-def frozen_copy(base: nn.Module) -> nn.Module:
-    """A copy in eval mode without gradients, for those who keep training the original."""
-    return copy.deepcopy(base).eval().requires_grad_(False)

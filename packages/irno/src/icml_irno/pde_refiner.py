@@ -1,5 +1,4 @@
-"""A denoising baseline in the manner of PDE-Refiner (Lippe et al. 2023, arXiv 2308.05732), with the same
-U-Net.
+"""A denoising baseline after PDE-Refiner (Lippe et al. 2023, arXiv 2308.05732), with the same U-Net.
 
 The network sees [x, level, u] with u the target under Gaussian noise of scale sigma_k, and predicts the
 noise; at level 0 it sees the base's output and predicts the target's residual. sigma_k falls geometrically.

@@ -53,8 +53,7 @@ def training(rows: Sequence[dict[str, float]], best: int, path: Path, base: floa
 
 
 def sample(base: Tensor, refined: Tensor, target: Tensor, path: Path) -> None:
-    """The first channel of one sample [channels, *space]: truth, base, refined; of a volume the middle
-    plane."""
+    """The first channel of one sample [channels, *space], of volumes the middle: truth, base, refined."""
     fields = [f[0].detach().cpu().numpy() for f in (target, base, refined)]
     fields = [f[f.shape[0] // 2] if f.ndim == 3 else f for f in fields]
     names = ("truth", "base", "refined")

@@ -1,5 +1,4 @@
-"""The corrector Phi of the paper: a small U-Net that reads the input and the current estimate (arXiv
-2605.24041).
+"""The corrector Phi of arXiv 2605.24041: a small U-Net that reads the input and the current estimate.
 
 Level i has c 2^i channels: two times convolution of width 3, norm, GELU; then the maximum of pairs. The
 output layer starts near 0, so that refinement starts near the identity map.
@@ -206,6 +205,5 @@ def check_refiner_input(xh: Tensor, channels: int, dims: int) -> None:
     if xh.dim() != 2 + dims or xh.shape[1] != channels:
         raise ValueError(
             f"the refiner got {list(xh.shape)}; expected [batch, {channels} channels of x and h, *space] "
-            "with "
-            f"{dims} spatial axes"
+            f"with {dims} spatial axes"
         )

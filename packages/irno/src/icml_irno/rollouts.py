@@ -39,8 +39,7 @@ def rollout(
             if x.shape[1] % fields or h.shape[2:] != x.shape[2:]:
                 raise ValueError(
                     f"a forecast of shape {list(h.shape)} cannot follow an input of shape "
-                    f"{list(x.shape)}; its "
-                    "channels must divide the input's"
+                    f"{list(x.shape)}; its channels must divide the input's"
                 )
             found.append(h)
             x = torch.cat([x[:, fields:], h], 1)

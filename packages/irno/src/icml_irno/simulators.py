@@ -1,5 +1,4 @@
-"""Fields to learn from, by seed: Kuramoto-Sivashinsky, Kolmogorov flow, Gray-Scott, and super-resolution of
-these."""
+"""Fields by seed: Kuramoto-Sivashinsky, Kolmogorov flow, Gray-Scott, and super-resolution of these."""
 
 from __future__ import annotations
 
@@ -198,8 +197,7 @@ def super_resolution(
 
 
 class BicubicBase(torch.nn.Module):
-    """Interpolates a coarse plane (bicubic) or line (linear) to ``factor`` times its size: a base without
-    weights."""
+    """A base without weights: brings a plane (bicubic) or line (linear) to ``factor`` times its size."""
 
     def __init__(self, factor: int = 4) -> None:
         super().__init__()

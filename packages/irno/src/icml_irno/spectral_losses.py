@@ -1,5 +1,4 @@
-"""The progressive spectral loss: amplitudes of prediction and target, high frequencies weighted more and
-more.
+"""The progressive spectral loss: amplitudes of prediction and target, high frequencies weighted ever more.
 
 Spec(p, y; lam) = mean over half-plane bins of w (|P| - |Y|)^2 with w = 1 + (|omega| / 0.5)^lam over its mean
 (arXiv 2605.24041). It sees no phase, so that the squared error must stay beside it.
@@ -41,9 +40,9 @@ def spectral_loss(
         lam: exponent of the weight; ``progressive_lam`` gives the paper's schedule over iterates.
         phase: compare complex coefficients, w |P - Y|^2, instead of amplitudes (not in the paper).
         hermitian: count columns twice that stand for two, so that Parseval's identity holds (not in the
-        paper).
+            paper).
         target_amp: |Y|, kept from ``target_amplitude``, instead of a transform of the target at every
-        iterate.
+            iterate.
         reduction: ``"mean"``, or ``"none"`` for [batch].
         mask: True where a point counts; prediction and target are 0 elsewhere before the transform.
         extension: a mode for each axis; ``"reflect"`` and ``"zeros"`` axes are mirrored first, so that a wall
@@ -88,8 +87,7 @@ def target_amplitude(
 
 
 def progressive_lam(k: int, K: int, lam: tuple[float, float]) -> float:
-    """lam_k, linear from lam[0] for the first corrected iterate (k = 0) to lam[1] for the last (k = K -
-    1)."""
+    """lam_k, linear from lam[0] for the first corrected iterate (k = 0) to lam[1] for the last (K - 1)."""
     return lam[0] if K == 1 else lam[0] + (lam[1] - lam[0]) * k / (K - 1)
 
 

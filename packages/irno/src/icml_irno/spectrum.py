@@ -1,5 +1,4 @@
-"""What each refinement step does to errors: VRMSE, low, mid and high bands, contraction, energy over lead
-time."""
+"""What each refinement step does to errors: VRMSE, three bands, contraction; and bands over lead time."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ variance.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -122,7 +123,8 @@ def check_alike(sets: Mapping[str, Statistics], names: Sequence[str] | None = No
 
     Raises:
         ValueError: names set and channel where the ratio of standard deviations leaves 0.5 to 2 or the means
-            are more than half a standard deviation apart; or numbers of channels differ.
+            are more than half a standard deviation apart (of two constants, where they differ); or numbers
+            of channels differ.
     """
     (first_name, first), *rest = sets.items()
     for name, other in rest:
@@ -136,7 +138,7 @@ def check_alike(sets: Mapping[str, Statistics], names: Sequence[str] | None = No
                 f"channel {label}: {first_name} has mean {mean:.4g} and std {std:.4g}, {name} has "
                 f"mean {other_mean:.4g} and std {other_std:.4g}"
             )
-            if std == other_std == 0:
+            if std == other_std == 0 and math.isclose(mean, other_mean, rel_tol=1e-5, abs_tol=1e-7):
                 continue
             if std == 0 or other_std == 0 or not RATIO[0] <= other_std / std <= RATIO[1]:
                 raise ValueError(f"{what}; normalise {name} with the statistics of {first_name}")

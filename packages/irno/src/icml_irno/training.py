@@ -1,4 +1,4 @@
-"""Training a corrector around a frozen base: ``detached`` (ours, the default), ``unroll`` (the paper's),
+"""Training a corrector around a frozen base, by ``detached`` (the default), ``unroll`` (the paper's), or
 ``curriculum``.
 
 Adam, cosine decay, gradients clipped to norm 1, the epoch of least validation error is kept. Stopped after
@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,11 @@ from torch import Tensor, nn
 
 from icml_irno.batches import Batches
 from icml_irno.checks import check_base, check_splits
-from icml_irno.metrics import vrmse
+from icml_irno.fields import as_mask, fill_masked
+from icml_irno.metrics import mean_over_varying, varying, vrmse
 from icml_irno.objective import Objective, Truth, detached_loss, unrolled_loss
-from icml_irno.operator import IRNO, as_mask, check_step
+from icml_irno.operator import IRNO, check_step
+from icml_irno.statistics import Statistics
 
 KIND = "icml-irno-training"
 MODES = ("detached", "unroll", "curriculum")
@@ -45,6 +47,7 @@ class TrainingOptions:
         alpha, K: of the operator; what the operator was given goes before the mode's.
         beta_spec: b_s.
         epochs: passes over the data.
+        max_steps: batches that are trained on, instead of a number of epochs; the last epoch may be cut.
         batch: samples a step.
         lr, min_lr: cosine from the one to the other.
         weight_decay: of Adam.
@@ -53,7 +56,8 @@ class TrainingOptions:
         fp_warmup: epochs over which b_fp rises from 0.
         lam: of the progressive spectral loss.
         phase, hermitian: of the spectral loss.
-        residual_scale: multiply Phi's output by the standard deviation of y - h_0, channel by channel.
+        residual_scale: multiply Phi's output by the standard deviation of y - h_0, channel by channel (1
+            where it is 0).
         augment: ``"shift"`` rolls each batch along circular axes at random; None.
         optimizer: as ``icml_core.optimizers`` knows it.
         amp: bfloat16 for the corrector; the losses stay in float32.
@@ -77,6 +81,7 @@ class TrainingOptions:
     hermitian: bool = False
     residual_scale: bool = False
     augment: str | None = None
+    max_steps: int | None = None
     optimizer: str = "adam"
     amp: bool = False
     compile: bool = False
@@ -86,10 +91,16 @@ class TrainingOptions:
             raise ValueError(f"mode={self.mode!r}; expected one of {', '.join(MODES)}")
         if self.augment not in (None, "shift"):
             raise ValueError(f"augment={self.augment!r}; expected 'shift' or None")
-        if self.epochs < 1 or self.batch < 1 or not self.lr > 0 or self.min_lr < 0 or self.clip < 0:
-            raise ValueError(f"{self}: epochs and batch from 1 on, lr above 0, min_lr and clip from 0 on")
-        if min(self.lam) < 0 or self.beta_fp < 0 or (self.beta_spec or 0) < 0 or self.weight_decay < 0:
-            raise ValueError(f"{self}: lam, beta_spec, beta_fp and weight_decay from 0 on")
+        if min(self.epochs, self.batch, 1 if self.max_steps is None else self.max_steps) < 1:
+            raise ValueError(f"{self}: epochs and batch from 1 on, and max_steps where it is given")
+        # NaN fails every comparison.
+        if not (self.lr > 0 and self.min_lr >= 0 and self.clip >= 0):
+            raise ValueError(f"{self}: lr above 0, min_lr and clip from 0 on")
+        weights = (*self.lam, self.beta_fp, self.beta_spec or 0, self.weight_decay, self.fp_warmup)
+        if not all(0 <= w < math.inf for w in weights):
+            raise ValueError(
+                f"{self}: lam, beta_spec, beta_fp, weight_decay and fp_warmup are finite, from 0 on"
+            )
 
     def resolved(self, model: IRNO) -> TrainingOptions:
         """alpha, K and beta_spec filled in: of these options, else of the model, else of the mode."""
@@ -166,8 +177,12 @@ class Training:
         given = [as_mask(m.to(self.device)) for m in (mask, model.mask) if m is not None]
         self.mask = given[0] & given[-1] if given else None
         model.mask = self.mask
-        self.train = Batches(train, o.batch, self.device, self.mask)
-        self.valid = None if valid is None else Batches(valid, o.batch, self.device, self.mask)
+        dtype = first.dtype if first.is_floating_point() else None
+        place = (o.batch, self.device, self.mask, dtype)
+        self.train = Batches(train, *place)
+        self.valid = None if valid is None else Batches(valid, *place)
+        self.steps = o.epochs * len(self.train) if o.max_steps is None else o.max_steps
+        self.epochs = -(-self.steps // len(self.train))
         with seeded(seed):  # a loader may shuffle
             check_splits(self.train, self.valid, base_input)
         if expected_base is not None:
@@ -190,6 +205,7 @@ class Training:
         checkpoint: Path | None = None,
         resume: bool = False,
         callbacks: Sequence[Callback] = (),
+        each_step: Callable[[int], None] | None = None,
     ) -> History:
         """Train to the end, or until an epoch.
 
@@ -198,6 +214,7 @@ class Training:
             checkpoint: file that is written after every epoch.
             resume: go on from it.
             callbacks: called with the row of every epoch.
+            each_step: called after every batch, with how many there were.
 
         Raises:
             FileNotFoundError, ValueError: a checkpoint that is missing or of another training.
@@ -225,9 +242,9 @@ class Training:
             best = (state["best"], state["best_refiner"])
         elif self.valid is not None:
             history.base_vrmse = self._scores(0)["vrmse"]
-        last = o.epochs if until is None else min(until, o.epochs)
+        last = self.epochs if until is None else min(until, self.epochs)
         for epoch in range(len(history.rows), last):
-            row = self._epoch(epoch, optimizer)
+            row = self._epoch(epoch, optimizer, each_step)
             row["passes"] += history.rows[-1]["passes"] if history.rows else 0.0
             if self.valid is not None:
                 row |= self._scores(self.model.K)
@@ -245,13 +262,15 @@ class Training:
                 save_state(checkpoint, state, kind=KIND, identity=identity)
             for callback in callbacks:
                 callback(row)
-        if last == o.epochs and best is not None:
+        if last == self.epochs and best is not None:
             refiner.load_state_dict(best[1])
             self._judge_headroom(history)
         self.model.eval()
         return history
 
-    def _epoch(self, epoch: int, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    def _epoch(
+        self, epoch: int, optimizer: torch.optim.Optimizer, each_step: Callable[[int], None] | None
+    ) -> dict[str, float]:
         o, steps = self.options, len(self.train)
         generator = torch.Generator().manual_seed(1_000_003 * self.seed + epoch)
         parameters = [p for p in self.model.refiner.parameters() if p.requires_grad]
@@ -259,7 +278,10 @@ class Training:
         self.model.train()
         with seeded(int(torch.randint(2**31, (), generator=generator))):
             for step, (x, y, mask) in enumerate(self.train.epoch(generator)):
-                rate = cosine(epoch * steps + step, o.epochs * steps, o.lr, o.min_lr)
+                done = epoch * steps + step
+                if done == self.steps:
+                    break
+                rate = cosine(done, self.steps, o.lr, o.min_lr)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
                 x, y, mask = self._augmented(x, y, mask, generator)
@@ -271,6 +293,8 @@ class Training:
                 optimizer.step()
                 losses.append(loss.detach())
                 passes += used * len(x)
+                if each_step is not None:
+                    each_step(done + 1)
         mean = float(torch.stack(losses).mean())
         if not math.isfinite(mean):
             raise FloatingPointError(
@@ -295,32 +319,38 @@ class Training:
             if o.mode == "detached":
                 k = int(torch.randint(K, (), generator=generator))
                 loss = detached_loss(model, x, h, truth, self.objective, K=K, k=k, fp_weight=fp)
-                return loss, k + 1 + (k == K - 1)
+                return loss, k + 1 + (k == K - 1 and fp > 0)
             steps = K
             if o.mode == "curriculum":
-                stage = 3 * epoch // o.epochs
+                stage = 3 * epoch // self.epochs
                 steps = min(K, (1, 2, K)[min(stage, 2)])
-            return unrolled_loss(model, x, h, truth, self.objective, K=steps, fp_weight=fp), steps + 1
+            loss = unrolled_loss(model, x, h, truth, self.objective, K=steps, fp_weight=fp)
+            return loss, steps + (fp > 0)
 
     def _compiled(self) -> Any:
         return _Swapped(self.model, self._run)
 
     def _scores(self, K: int) -> dict[str, float]:
-        """Mean squared error and VRMSE of h_K on the validation data; outliers are left out if they are
-        few."""
+        """Mean squared error and VRMSE of h_K on the validation data, outliers left out if they are few.
+
+        Channels of the target that are constant in some sample are left out of the VRMSE.
+        """
         assert self.valid is not None
         self.model.eval()
-        errors, relative = [], []
+        errors, relative, varies = [], [], []
         with torch.no_grad():
             for x, y, valid in self.valid.epoch():
                 x, h = self.model.start(x, valid)
                 for _ in range(K):
                     h = self.model.step(x, h)
-                if valid is not None:
-                    h, y = torch.where(valid, h, 0), torch.where(valid, y, 0)
+                if valid is not None:  # no error, and no variance, where there is no point
+                    y = fill_masked(y, valid)
+                    h = torch.where(valid, h, y)
                 errors.append((h - y).square().flatten(1).mean(1))
-                relative.append(vrmse(h, y).mean(1))
-        error, relative_error = torch.cat(errors).double(), torch.cat(relative).double()
+                relative.append(vrmse(h, y))
+                varies.append(varying(y))
+        error = torch.cat(errors).double()
+        relative_error = mean_over_varying(torch.cat(relative).double(), torch.cat(varies))
         outlier = ~(error <= OUTLIER)
         share = float(outlier.double().mean())
         kept = ~outlier if share <= MOST_OUTLIERS else torch.ones_like(outlier)
@@ -332,15 +362,14 @@ class Training:
         }
 
     def _judge_headroom(self, history: History) -> None:
-        if history.base_vrmse is None or not history.rows:
+        if history.base_vrmse is None or math.isnan(history.base_vrmse) or not history.rows:
             return
         reached = history.rows[history.best_epoch].get("vrmse", math.inf)
         history.headroom = bool(reached <= (1 - HEADROOM) * history.base_vrmse)
         if not history.headroom and self.model.base is not None:
             warnings.warn(
                 f"no headroom: the base's VRMSE {history.base_vrmse:.4g} became {reached:.4g}; a base "
-                "near the "
-                "noise of its data leaves nothing to refine",
+                "near the noise of its data leaves nothing to refine",
                 stacklevel=3,
             )
 
@@ -360,19 +389,24 @@ class Training:
     def _first_batch(self, spacing: Sequence[float] | None) -> None:
         """Learn the grid, and the scale of what is to be corrected."""
         model = self.model
-        residuals: list[Tensor] = []
-        with torch.no_grad():
-            for x, y, valid in self.train.epoch():
-                model.shape = tuple(y.shape[2:])
-                if not self.options.residual_scale:
-                    break
-                _, h = model.start(x, valid)
-                error = y - h if valid is None else torch.where(valid, y - h, 0)
-                residuals.append(error.flatten(2).square().mean((0, 2)))
+        _, y, _ = next(self.train.epoch())
+        model.shape = tuple(y.shape[2:])
         if spacing is not None:
             model.spacing = tuple(float(s) for s in spacing)
-        if residuals:
-            model.scale = torch.stack(residuals).mean(0).sqrt()
+        if self.options.residual_scale:
+            with torch.no_grad():
+                std = Statistics.of(self._residuals()).std
+            model.scale = torch.where(std > 0, std, 1.0).to(y)
+
+    def _residuals(self) -> Iterator[Tensor]:
+        """y - h_0, batch by batch; with a mask the points that exist, side by side."""
+        for x, y, valid in self.train.epoch():
+            _, h = self.model.start(x, valid)
+            error = y - h
+            if valid is not None:
+                kept = valid.expand(len(y), 1, *y.shape[2:]).transpose(0, 1).flatten()
+                error = error.transpose(0, 1).flatten(1)[None][:, :, kept]
+            yield error
 
 
 def fit(

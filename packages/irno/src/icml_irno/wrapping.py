@@ -1,5 +1,4 @@
-"""Putting a corrector around whatever base a user has: neuralop's FNO and TFNO, a U-Net, a nested or plain
-callable."""
+"""A corrector around any base a user has: neuralop's FNO and TFNO, a U-Net, a nested or plain callable."""
 
 from __future__ import annotations
 
