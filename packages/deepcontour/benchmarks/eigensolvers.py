@@ -55,8 +55,8 @@ def works(case: str, cases: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
         "ours, cold": lambda: eigs(A, B, ("SA", k), backend="slice")[0],
         "ours, garbage": lambda: eigs(A, B, ("SA", k), predictor=close[::-1] ** 2 + 1, backend="slice")[0],
         "ours, four workers": lambda: eigs(A, B, ("SA", k), predictor=close, backend="slice", workers=4)[0],
-        "scipy eigsh below the spectrum": lambda: eigsh(A, k, B, sigma=shift)[0],
-        "scipy eigsh in the middle": lambda: np.sort(eigsh(A, k, B, sigma=middle)[0]),
+        "scipy eigsh below the spectrum": lambda: eigsh(A, k, B, sigma=shift, tol=1e-8)[0],
+        "scipy eigsh in the middle": lambda: np.sort(eigsh(A, k, B, sigma=middle, tol=1e-8)[0]),
     }
     if A.shape[0] <= LARGEST_LOBPCG:
         found["scipy lobpcg"] = lambda: _lobpcg(A, B, k, shift)

@@ -168,7 +168,7 @@ def test_a_subspace_that_is_too_small_grows(expected):
     np.testing.assert_allclose(found.values, exact[:20], rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["cirr", "ssm"])
+@pytest.mark.parametrize("name", ["cirr", "ssm", "feast"])
 def test_complex_eigenvalues_of_a_lossy_waveguide(name):
     guide = waveguide(16, 2, loss=0.5)
     exact = np.linalg.eigvals(guide.A.toarray())
@@ -184,12 +184,13 @@ def test_complex_eigenvalues_of_a_lossy_waveguide(name):
     assert residual.max() < 1e-8
 
 
-def test_unsymmetric_matrices_with_a_contour_off_the_axis():
+@pytest.mark.parametrize("solver", [cirr, feast])
+def test_unsymmetric_matrices_with_a_contour_off_the_axis(solver):
     rng = np.random.default_rng(3)
     A = sp.csc_array(rng.normal(size=(60, 60)) * (rng.random((60, 60)) < 0.3))
     exact = np.linalg.eigvals(A.toarray())
     for contour in (Contour(1 + 1j, 1.5, expected=8), Contour(0.0, 2.0, expected=16, aspect=0.6)):
-        found = cirr(A, None, contour, nodes=24)
+        found = solver(A, None, contour, nodes=24)
         wanted = exact[contour.contains(exact)]
         assert len(found.values) == len(wanted) > 2
         assert max(np.abs(wanted - v).min() for v in found.values) < 1e-6

@@ -58,3 +58,11 @@ def test_what_surely_fits_is_not_looked_at():
     check_fill(laplacian((10, 10)), 1e9)
     with pytest.raises(FillError):
         check_fill(laplacian((30, 30)), 1e4)
+
+
+def test_entries_and_not_bytes_are_compared_with_the_indices(monkeypatch):
+    """n^2 entries fit 32-bit indices although their bytes are more than that."""
+    n = 40
+    monkeypatch.setattr("icml_deepcontour.fill.INT32", n**4 + 1)
+    monkeypatch.setattr("icml_deepcontour.fill.predict_fill", lambda *a, **k: pytest.fail("looked at"))
+    check_fill(laplacian((n, n)), 1e12)

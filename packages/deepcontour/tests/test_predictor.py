@@ -23,7 +23,7 @@ from icml_deepcontour.eno import ENO, SpectralLayer, eno_loss
 from icml_deepcontour.fem import morley_plate
 from icml_deepcontour.molecules import hydrogen_chain
 from icml_deepcontour.predictor import conformal_quantile, spacing_of
-from icml_deepcontour.training import FitOptions, Split
+from icml_deepcontour.training import EnoTraining, FitOptions, Split
 from scipy.stats import wasserstein_distance
 
 SIZE = 8
@@ -105,7 +105,7 @@ def test_training_stops_and_continues_bit_for_bit(tmp_path, plates):
 def test_groups_stand_on_one_side_of_the_split():
     groups = np.repeat(np.arange(12), 5)
     split = Split.of(60, FitOptions(), 0, groups)
-    parts = [set(groups[p]) for p in (split.train, split.validation, split.test)]
+    parts = [set(groups[p]) for p in (split.train, split.validation, split.test, split.calibration)]
     assert sum(map(len, parts)) == 12
     assert not parts[0] & parts[1]
     assert not (parts[0] | parts[1]) & parts[2]
@@ -289,3 +289,33 @@ def test_bad_sizes_and_missing_libraries_are_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyscf", None)
     with pytest.raises(NeedsError, match="pyscf"):
         hydrogen_chain(2, 0)
+
+
+def test_a_first_eigenvalue_below_all_of_the_training_set_is_finite():
+    """The offset lies 3 gaps below the training set, and what is below it counts as just above."""
+    model = ENO(1, 4, width=4, modes=2, layers=1)
+    y = torch.tensor([[-1.0, 0.0, 1.0, 2.0], [-0.9, 0.1, 1.1, 2.2]])
+    model.set_trend(torch.ones(2, 1, 8, 8), y)
+    assert float(model.offset) < -3.5
+    for lowest in (-1.5, -50.0):
+        exact = torch.tensor([[lowest, 0.0, 1.0, 2.0]])
+        assert bool(eno_loss(model(torch.ones(1, 1, 8, 8)), exact, model.offset).isfinite())
+
+
+def test_rigid_modes_are_no_ratio():
+    model = ENO(1, 4, width=4, modes=2, layers=1)
+    y = torch.tensor([[1e-13, 1.0, 2.0, 3.0], [3e-11, 1.0, 2.0, 3.0]], dtype=torch.float64)
+    model.set_trend(torch.ones(2, 1, 8, 8), y)
+    assert float(model.offset) < -1
+    assert 1 < float(model.first) < 10
+
+
+def test_a_validation_that_is_never_finite_is_an_error(monkeypatch):
+    training = EnoTraining(
+        np.random.default_rng(0).normal(size=(12, 1, 8, 8)),
+        np.tile(np.arange(1.0, 5.0), (12, 1)),
+        FitOptions(width=4, modes=2, layers=1, epochs=2),
+    )
+    monkeypatch.setattr(training, "_validate", lambda *a: float("nan"))
+    with pytest.raises(FloatingPointError, match="finite in none of 2 epochs"):
+        training.fit()

@@ -10,11 +10,25 @@ from icml_core import ClaimSuite, Run
 def beside_eigsh(run: Run, seed: int) -> dict[str, Any]:
     """A plate of 4,900 points, k = 80, and one of 10,000, k = 60: `eigs` with certificate, and `eigsh`."""
     import numpy as np
+    import torch
     from scipy.sparse.linalg import eigsh
 
     from icml_deepcontour.claim_tasks import timed
     from icml_deepcontour.datasets import plate
     from icml_deepcontour.eigensolver import eigs
+    from icml_deepcontour.eno import ENO
+
+    class Known:
+        """Predictions off by 1 %, for the price of a network of the default size."""
+
+        def __init__(self, values: np.ndarray) -> None:
+            self.values = values
+            self.network = ENO(2, len(values)).eval()
+
+        @torch.no_grad()
+        def predict(self, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            self.network(torch.as_tensor(fields, dtype=torch.float32))
+            return self.values[None], np.zeros(len(self.values))
 
     sizes = {"smoke": ((24, 10),), "small": ((70, 80), (100, 60)), "full": ((224, 400),)}[run.scale]
     seed %= 2**31
@@ -26,14 +40,17 @@ def beside_eigsh(run: Run, seed: int) -> dict[str, Any]:
         noisy = np.sort(guesses * (1 + 1e-2 * rng.standard_normal(k)))
         garbage = np.sort(guesses * np.exp(rng.normal(size=k) * 4))
         tuned = float(guesses[k // 2] + guesses[k // 2 - 1]) / 2
+        known = Known(noisy)
         works = {
-            "ours": lambda i=instance, k=k, g=noisy: eigs(i.A, i.B, ("SA", k), predictor=g, backend="slice"),
+            "ours": lambda i=instance, k=k, m=known: eigs(
+                i.A, i.B, ("SA", k), predictor=m, fields=i.fields, backend="slice"
+            ),
             "cold": lambda i=instance, k=k: eigs(i.A, i.B, ("SA", k), backend="slice"),
             "garbage": lambda i=instance, k=k, g=garbage: eigs(
                 i.A, i.B, ("SA", k), predictor=g, backend="slice"
             ),
-            "zero": lambda i=instance, k=k: eigsh(i.A, k, i.B, sigma=0.0),
-            "tuned": lambda i=instance, k=k, s=tuned: eigsh(i.A, k, i.B, sigma=s),
+            "zero": lambda i=instance, k=k: eigsh(i.A, k, i.B, sigma=0.0, tol=1e-8),
+            "tuned": lambda i=instance, k=k, s=tuned: eigsh(i.A, k, i.B, sigma=s, tol=1e-8),
         }
         seconds = {key: timed(work, 1 if run.scale == "smoke" else 2)[0] for key, work in works.items()}
         best = min(seconds["zero"], seconds["tuned"])
@@ -55,9 +72,9 @@ def add_claims(suite: ClaimSuite) -> None:
             baseline=f"seconds_{name}",
             kind="ratio",
             at_least=bound,
-            statement=f"{size}: eigsh, the better of sigma = 0 and the middle, takes {bound} times as "
-            f"long as eigs "
-            "with predictions off by 1 %, certificate included, one thread.",
+            statement=f"{size}: eigsh at tol = 1e-8, the better of sigma = 0 and the middle, takes {bound} "
+            "times as long as eigs with predictions off by 1 %, a network and the certificate included, one "
+            "thread.",
             paper="Not compared.",
             unit="×",
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,21 +16,25 @@ from icml_deepcontour.errors import EigenConvergenceError, TooManyEigenvaluesErr
 from icml_deepcontour.factorization import Factorizer
 from icml_deepcontour.inertia import Count, definiteness
 from icml_deepcontour.pencil import Pencil
+from icml_deepcontour.resolvent import turns
 from icml_deepcontour.slices import (
     Effort,
     Piece,
     Slicer,
     count_interval,
     divide,
+    independent,
     orthonormal,
     real_ends,
     solve_piece,
 )
-from icml_deepcontour.smallest import Answer, smallest
+from icml_deepcontour.smallest import CERTAIN, Answer, smallest
 from icml_deepcontour.targets import Target
 
 SCOUT = 1e-2  # tolerance of the Lanczos run that stands in for predictions
 SAME_VECTOR = 0.5  # a B-cosine above this, at equal values, is one eigenpair found twice
+WOUND = (16, 32, 64)  # nodes of the upper half that are tried for a winding number
+CLEAR_TURN = 0.35  # largest turn between two nodes with which it is believed
 NEAR = 1e-6  # of the value: what counts as equal there
 
 
@@ -54,11 +60,18 @@ def with_contours(
     seed: int,
     max_count: int,
     max_bytes: float | None,
+    q95: np.ndarray | None = None,
+    estimate: bool = False,
 ) -> Searched:
     """Solve by ``method`` on contours around predictions, or around a scout's estimates.
 
+    Args:
+        guesses: predicted eigenvalues, rising.
+        q95: quantile of their errors, from which cuts keep away.
+        estimate: count inside given contours by winding numbers.
+
     Raises:
-        ValueError: nearest values, which have no contour.
+        ValueError: nearest values, which have no contour; an interval whose ends cannot be counted.
         EigenConvergenceError: eigenpairs inside a contour did not converge, and no slice could mend it.
     """
     if target.kind == "nearest":
@@ -79,19 +92,23 @@ def with_contours(
         )
 
     if target.kind == "contour":
-        return _given(pencil, target.contours, solve, certify)
+        return _given(pencil, target.contours, solve, certify, estimate)
     factors = Factorizer(pencil, max_bytes=max_bytes)
     kind = definiteness(pencil, factors)
     slicer = Slicer(pencil, factors, kind, tol=tol, seed=seed, threads=workers)
     if target.kind == "smallest":
         if guesses is None or len(guesses) < target.k:
             rough = Slicer(pencil, factors, kind, tol=SCOUT, seed=seed, threads=workers)
-            guesses = smallest(rough, target.k, None, certify=False).values
-        wanted = guesses[: target.k + 1]
-        contours = kde_contours(wanted[: target.k])
+            guesses, q95 = smallest(rough, target.k, None, certify=False).values, None
+        contours = kde_contours(guesses[: target.k], None if q95 is None else q95[: target.k])
         low, high = contours[0].interval[0], contours[-1].interval[1]
     else:
-        before, count, _, _ = count_interval(slicer, target.a, target.b)
+        before, count, exact, reason = count_interval(slicer, target.a, target.b)
+        if not exact:
+            raise ValueError(
+                f"the eigenvalues in [{target.a:g}, {target.b:g}) cannot be counted ({reason}); ask for "
+                '("SA", k), or for ("contour", contour) with certify=False'
+            )
         if count > max_count:
             raise TooManyEigenvaluesError(
                 f"[{target.a:g}, {target.b:g}) holds {count} eigenvalues by inertia, more than "
@@ -107,19 +124,27 @@ def with_contours(
             rough = Slicer(pencil, factors, kind, tol=SCOUT, seed=seed, threads=workers)
             estimates = smallest(rough, count, guesses, certify=False).values
             low = float(estimates[0]) - 0.05 * max(high - float(estimates[0]), pencil.rounding(high))
-            guesses = estimates
-        contours = _contours_between(slicer, low, high, before, count, guesses)
+            guesses, q95 = estimates, None
+        contours = _contours_between(slicer, low, high, before, count, guesses, q95)
     answer, complex_factors = _mended(slicer, contours, solve, target, low, high, certify)
     return Searched(answer, slicer.effort, factors.count + complex_factors, kind.infinite)
 
 
 def _contours_between(
-    slicer: Slicer, low: float, high: float, before: int, count: int, guesses: np.ndarray | None
+    slicer: Slicer,
+    low: float,
+    high: float,
+    before: int,
+    count: int,
+    guesses: np.ndarray | None,
+    q95: np.ndarray | None,
 ) -> list[Contour]:
     """KDE pieces of the predictions inside, stretched to the ends; else pieces of equal count by inertia."""
-    inside = np.zeros(0) if guesses is None else guesses[(guesses > low) & (guesses < high)]
+    chosen = np.zeros(0, dtype=bool) if guesses is None else (guesses > low) & (guesses < high)
+    inside = np.zeros(0) if guesses is None else guesses[chosen]
+    error = None if q95 is None else q95[chosen]
     if len(inside) >= max(2, count // 2):
-        edges = [low, *[c.interval[1] for c in kde_contours(inside)[:-1]], high]
+        edges = [low, *[c.interval[1] for c in kde_contours(inside, error)[:-1]], high]
         counts = [int(((inside >= a) & (inside < b)).sum()) for a, b in itertools.pairwise(edges)]
         scale = count / max(len(inside), 1)
         return [
@@ -130,21 +155,52 @@ def _contours_between(
     return [Contour((p.low + p.high) / 2, (p.high - p.low) / 2, p.count) for p in pieces]
 
 
-def _given(pencil: Pencil, contours: tuple[Contour, ...], solve: object, certify: bool) -> Searched:
-    """Contours of the user's, of any pencil."""
+def _given(
+    pencil: Pencil,
+    contours: tuple[Contour, ...],
+    solve: Callable[[Contour], ContourResult],
+    certify: bool,
+    winding: bool,
+) -> Searched:
+    """Contours of the user's, of any pencil; with ``winding`` each is compared with its winding number."""
     results = [solve(c) for c in contours]
+    expected = [max(r.estimate, 0.0) for r in results]
+    resolved = winding
+    if winding:
+        for at, (contour, result) in enumerate(zip(contours, results, strict=True)):
+            wound = _wound(pencil, contour, len(result.values))
+            if wound is None:
+                resolved = False
+                continue
+            expected[at] = wound
+            if wound > len(result.values):  # once more, with room for all of them
+                results[at] = solve(replace(contour, expected=2 * max(wound, contour.expected)))
     _complain(results)
     values, vectors = merge(pencil, results)
-    estimate = Count(
-        round(sum(max(r.estimate, 0.0) for r in results)), False, "stochastic estimate of the trace"
-    )
+    total = round(sum(expected))
+    missed = max(0, total - sum(len(r.values) for r in results)) if resolved else 0
+    how = "winding numbers of det(z B - A)" if resolved else "stochastic trace"
+    estimate = Count(total, False, f"estimated: {how}", missed)
+    if missed:
+        warnings.warn(
+            f"the winding numbers of the contours count {total} eigenvalues, {len(values)} were found; raise "
+            "the contours' expected, or draw them where no eigenvalue is near",
+            RuntimeWarning,
+            stacklevel=4,
+        )
     if certify and pencil.hermitian and all(c.symmetric for c in contours):
         factors = Factorizer(pencil)
         slicer = Slicer(pencil, factors, definiteness(pencil, factors), tol=1e-8, seed=0)
         counts = [count_interval(slicer, *c.interval) for c in contours]
         total = sum(c[1] for c in counts)
-        estimate = Count(total, all(c[2] for c in counts), missed=max(0, total - len(values)))
-        if total != len(values):
+        exact = all(c[2] for c in counts)
+        reason = "; ".join(c[3] for c in counts if c[3])
+        if not exact:
+            estimate = Count(len(values), False, reason)
+        else:
+            counted = independent(pencil, vectors, Count(total, True, missed=max(0, total - len(values))))
+            estimate = counted or estimate
+        if exact and total != len(values):
             raise EigenConvergenceError(
                 f"inertia counts {total} eigenvalues inside, {len(values)} were found; raise the "
                 f"contour's expected",
@@ -154,6 +210,17 @@ def _given(pencil: Pencil, contours: tuple[Contour, ...], solve: object, certify
     effort = Effort(solves=sum(r.solves for r in results))
     spent = sum(r.factorizations for r in results)
     return Searched(Answer(values, vectors, estimate, vectors, len(contours)), effort, spent, 0)
+
+
+def _wound(pencil: Pencil, contour: Contour, found: int) -> int | None:
+    """The winding number, or None where the phase turns too far between the nodes."""
+    for N in WOUND:
+        if 2 * found > N:
+            continue
+        wound, largest = turns(pencil, contour, N)
+        if largest < CLEAR_TURN:
+            return wound
+    return None
 
 
 def _complain(results: list[ContourResult]) -> None:
@@ -170,7 +237,7 @@ def _complain(results: list[ContourResult]) -> None:
 def _mended(
     slicer: Slicer,
     contours: list[Contour],
-    solve: object,
+    solve: Callable[[Contour], ContourResult],
     target: Target,
     low: float,
     high: float,
@@ -189,6 +256,16 @@ def _mended(
         return Answer(values, vectors, None, vectors, len(contours)), spent
     edges = [c.interval[0] for c in contours] + [contours[-1].interval[1]]
     ends = [slicer.factors(e, spacing=contours[0].radius) for e in edges]
+    if not (all(e.exact for e in ends) and slicer.kind.exact):
+        # Nothing can be counted, and nothing mended: what the contours gave, without a proof.
+        _complain(results)
+        values, vectors = merge(pencil, results)
+        inside = np.isfinite(values) if target.kind == "smallest" else (values >= low) & (values < high)
+        values, vectors = values[inside], vectors[:, inside]
+        if target.kind == "smallest":
+            values, vectors = values[: target.k], vectors[:, : target.k]
+        reason = "; ".join(dict.fromkeys(e.reason for e in ends if e.reason)) or slicer.unproved
+        return Answer(values, vectors, Count(len(values), False, reason), vectors, len(contours)), spent
     below = [slicer.below(e) for e in ends]
     pairs = list(zip(contours, results, strict=True))
     parts: list[tuple[np.ndarray, np.ndarray]] = []
@@ -213,8 +290,14 @@ def _mended(
     else:
         inside = (values >= low) & (values < high)
         values, vectors = values[inside], vectors[:, inside]
-    exact = all(e.exact for e in ends) and slicer.kind.exact
-    return Answer(values, vectors, Count(len(values), exact), vectors, len(contours)), spent
+    proof = Count(len(values), True)
+    for end in ends:
+        away = float(np.abs(values - end.shift).min(initial=np.inf))
+        if CERTAIN * end.rounding > away:
+            reason = f"an eigenvalue lies within rounding, {end.rounding:.1e}, of the cut at {end.shift:g}"
+            proof = Count(len(values), False, reason)
+    proof = independent(pencil, vectors, proof) or proof
+    return Answer(values, vectors, proof, vectors, len(contours)), spent
 
 
 def merge(pencil: Pencil, results: list[ContourResult]) -> tuple[np.ndarray, np.ndarray]:

@@ -141,12 +141,12 @@ def contour_eigs(
     )
     rng = np.random.default_rng(seed)
     V = _random(rng, pencil, L)
-    estimate, enlarged = float("nan"), 0
+    estimate, sigma, enlarged = float("nan"), 0.0, 0
     values = np.zeros(0)
     for iteration in range(1, refinements + 2):
         S = run(V, moments)
         if math.isnan(estimate):
-            estimate = stochastic_count(pencil, V, S[:, :L])
+            estimate, sigma = stochastic_count(pencil, V, S[:, :L])
         Q, full = _range(S)
         full = full and Q.shape[1] < pencil.n
         inside_limit = Q.shape[1]
@@ -155,6 +155,9 @@ def contour_eigs(
         inside = contour.contains(values)
         # As many inside as the subspace has room for: more may be there.
         crowded = full and int(inside.sum()) > inside_limit / ROOM
+        # Off the Hermitian case nothing else counts: the trace says that some are not in the subspace yet.
+        held_inside = int((inside & (r <= tol)).sum())
+        crowded = crowded or (not pencil.hermitian and estimate - 2 * sigma > held_inside)
         waiting = inside & (r > tol) & (r < SPURIOUS)
         if crowded and enlarged < ENLARGEMENTS and pencil.n >= 2 * L:
             enlarged += 1
@@ -166,7 +169,7 @@ def contour_eigs(
             break
         if iteration <= refinements:
             # Weighted by the filter, so that what lies outside fades from one iteration to the next.
-            X = X * np.abs(run.filter(values))
+            X = X * np.minimum(np.abs(run.filter(values)), 1.0)
             if run.real and np.iscomplexobj(X):
                 X = np.concatenate([X.real, X.imag], axis=1)
             mix = rng.standard_normal((X.shape[1], L))
@@ -189,9 +192,10 @@ def _random(rng: np.random.Generator, pencil: Pencil, columns: int) -> np.ndarra
 
 
 def _padded(X: np.ndarray, L: int, rng: np.random.Generator, pencil: Pencil) -> np.ndarray:
-    """All Ritz vectors, and random columns where there are fewer than L."""
-    if X.shape[1] >= L:
-        return X[:, :L]
+    """The L strongest directions of the weighted Ritz vectors, or random columns beside fewer than L."""
+    if X.shape[1] > L:
+        u, s, _ = np.linalg.svd(X, full_matrices=False)
+        return u[:, :L] * np.maximum(s[:L], np.finfo(float).eps * s[0]) if s[0] > 0 else u[:, :L]
     return np.concatenate([X, _random(rng, pencil, L - X.shape[1]).astype(X.dtype)], axis=1)
 
 

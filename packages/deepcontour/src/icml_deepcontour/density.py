@@ -19,10 +19,9 @@ from icml_deepcontour.contour import Contour
 
 GROUP = 60  # predictions beyond which a group is split at its widest gap
 SHARPNESS = 200.0  # w to begin with: a bandwidth of a twentieth of the interval
-SHARPEST, BLUNTEST = 2.0**24, 1.0
+SHARPEST = 2.0**24
 GRID = 24  # points of the density for each prediction
 DEPTH = 0.5  # mu: what a cut at the density's top costs, in units of a full piece
-MARGIN = 0.15  # of the half axes of an ellipse around a basin
 
 
 def kde_contours(
@@ -39,11 +38,10 @@ def kde_contours(
         lam_hat: predicted eigenvalues; complex ones are grouped in the plane, one ellipse a basin.
         q95: error that 95 % of predictions stay below, for each or for all; cuts keep that distance, or two
             pieces are joined.
-        w: sharpness of the kernel, or ``"auto"``: 200, doubled until pieces hold at most `max_per`, halved
-            until
-            they hold `min_per`.
+        w: sharpness of the kernel, or ``"auto"``: 200, doubled until there are valleys enough to cut every
+            group into pieces of at most `max_per`.
         max_per: most predictions in a piece, as far as the density has valleys.
-        min_per: fewest.
+        min_per: fewest, where the valleys allow.
         shape: ``"circle"``, or ``"interval"`` for flat ellipses around slices of the real line.
 
     Returns:

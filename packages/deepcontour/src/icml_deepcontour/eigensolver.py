@@ -18,18 +18,26 @@ from icml_deepcontour.constraints import eliminated
 from icml_deepcontour.contour_search import with_contours
 from icml_deepcontour.errors import EigenConvergenceError, TooManyEigenvaluesError
 from icml_deepcontour.factorization import Factorize, Factorizer
-from icml_deepcontour.inertia import Count, definiteness
+from icml_deepcontour.inertia import (
+    Count,
+    Definiteness,
+    count_below,
+    definiteness,
+    lower_bound,
+    of_factor,
+)
 from icml_deepcontour.pencil import Pencil
 from icml_deepcontour.slices import (
     Slicer,
     count_interval,
     divide,
+    independent,
     orthonormal,
     real_ends,
     residuals,
     solve_pieces,
 )
-from icml_deepcontour.smallest import Answer, nearest, smallest
+from icml_deepcontour.smallest import CERTAIN, Answer, nearest, smallest
 from icml_deepcontour.targets import Target
 
 DENSE = 500  # rows below which LAPACK solves the whole
@@ -114,7 +122,8 @@ def eigs(
             ``"cirr"``.
         tol: largest residual ||A x - lambda B x|| / ||A x|| of every pair that is returned
             (`slices.residuals`).
-        certify: count by inertia, and look on until nothing is missing.
+        certify: count by inertia, and look on until nothing is missing; for pencils that are not
+            Hermitian the count is an estimate by winding numbers, and ``stats.count`` says so.
         workers: slices or nodes at the same time, in threads; the result is the same to the bit.
         eliminate: constraints C of C x = 0, [m, n]; vectors are returned in the unknowns of A.
         factorize: factors of your own, ``f(sigma) -> (solve, negative_count)``: solve takes and gives [n,
@@ -153,7 +162,9 @@ def eigs(
     hermitian = which[0] != "contour" if isinstance(which, tuple) and which else True
     pencil = Pencil.of(A, B, require_hermitian=hermitian or backend == "slice")
     target = Target.of(which, pencil.n)
-    guesses = _guesses(predictor, fields)
+    if predictor is not None and target.kind in ("nearest", "contour"):
+        raise ValueError(f"predictor= has no use with which={which[:1]!r}; leave it out")
+    guesses, q95 = _guesses(predictor, fields)
     start = _start(pencil, X0)
     predicted = time.perf_counter() - begin
     if target.kind == "contour" or backend in ("cirr", "feast", "ssm"):
@@ -162,18 +173,22 @@ def eigs(
                 raise ValueError(f'{name}= has no use with backend="{backend}" on contours; leave it out')
     if target.kind == "contour" and backend == "slice":
         raise ValueError('which=("contour", ...) is solved by backend "cirr", "feast" or "ssm"')
+    estimate = False
     if not pencil.hermitian and target.kind == "contour" and certify:
-        certify = False  # a count of eigenvalues inside is estimated, not proved
-    dense = _dense(pencil, target, backend, factorize, X0)
+        certify, estimate = False, True  # a count of eigenvalues inside is estimated, not proved
+    dense = None
+    if _whole(pencil, target, backend, factorize, X0, max_bytes):
+        dense_factors = Factorizer(pencil, max_bytes=max_bytes, order=ordering)
+        dense = _dense(pencil, dense_factors, target, tol, certify, max_count)
     if dense is not None:
-        w, x, count = dense
-        values, vectors, answer = w, x, Answer(w, x, count if certify else None, x)
-        used, effort, factorizations, infinite, order = "dense", None, 0, 0, None
+        answer = dense
+        values, vectors, used, effort = answer.values, answer.vectors, "dense", None
+        factorizations, infinite, order = dense_factors.count, 0, dense_factors.order
     elif target.kind == "contour" or backend in ("cirr", "feast", "ssm"):
         method = "cirr" if backend == "auto" else backend
         found = with_contours(
             pencil, target, guesses, method, tol=tol, certify=certify, workers=workers, seed=random_state,
-            max_count=max_count, max_bytes=max_bytes,
+            max_count=max_count, max_bytes=max_bytes, q95=q95, estimate=estimate,
         )  # fmt: skip
         answer, effort, factorizations, infinite = (
             found.answer,
@@ -188,7 +203,10 @@ def eigs(
         if start is not None:
             rough, start = _rayleigh_ritz(pencil, start)
             guesses = rough if guesses is None else guesses
-        slicer = Slicer(pencil, factors, kind, tol=tol, seed=random_state, start=start, threads=workers)
+        slicer = Slicer(
+            pencil, factors, kind, tol=tol, seed=random_state, start=start, threads=workers,
+            basis=return_stats,
+        )  # fmt: skip
         answer = _sliced(slicer, target, guesses, certify, max_count)
         values, vectors = answer.values, answer.vectors
         used, effort, factorizations = "slice", slicer.effort, factors.count
@@ -272,6 +290,7 @@ def _sliced(
         return _below(slicer, high, count, guesses, proof)
     pieces = divide(slicer, low, high, before, count, guesses)
     values, vectors, bases = solve_pieces(slicer, pieces)
+    proof = independent(p, vectors, proof) or proof
     return Answer(values, vectors, proof, np.concatenate(bases, axis=1), len(pieces))
 
 
@@ -290,41 +309,114 @@ def _below(slicer: Slicer, high: float, count: int, guesses: np.ndarray | None, 
                 values[inside],
                 vectors[:, inside],
             )
+    proof = independent(slicer.pencil, vectors, proof) or proof
     return Answer(values, vectors, proof, answer.basis, answer.slices)
 
 
-def _dense(
-    pencil: Pencil, target: Target, backend: str, factorize: Any, start: Any
-) -> tuple[np.ndarray, np.ndarray, Count] | None:
-    """LAPACK on the whole, where it is small and B definite."""
+def _whole(
+    pencil: Pencil, target: Target, backend: str, factorize: Any, start: Any, max_bytes: float | None
+) -> bool:
+    """LAPACK may solve the whole: it is small, or most of it is wanted.
+
+    Raises:
+        ValueError: all eigenvalues of a pencil too large for it.
+    """
     n = pencil.n
-    whole = target.kind in ("smallest", "nearest") and target.k > n // 2
-    if (
-        not pencil.hermitian
-        or target.kind == "contour"
-        or factorize is not None
-        or backend not in ("auto", "slice")
-    ):
-        return None
-    if not (n < DENSE and backend == "auto" and start is None) and not (whole and n <= 6 * DENSE) and n > 16:
-        if target.kind in ("smallest", "nearest") and target.k > n - 1:
-            raise ValueError(
-                f"k={target.k} of {n} eigenvalues; beyond {6 * DENSE} rows at most n - 1 can be found"
-            )
-        return None
+    if not pencil.hermitian or target.kind == "contour" or factorize is not None:
+        return False
+    if backend not in ("auto", "slice"):
+        return False
+    if max_bytes is not None and 3.0 * pencil.dtype.itemsize * n * n > max_bytes:
+        return False
+    most = target.kind in ("smallest", "nearest") and target.k > n // 2
+    if (n < DENSE and backend == "auto" and start is None) or (most and n <= 6 * DENSE) or n <= 16:
+        return True
+    if target.kind in ("smallest", "nearest") and target.k > n - 1:
+        raise ValueError(
+            f"k={target.k} of {n} eigenvalues; beyond {6 * DENSE} rows at most n - 1 can be found"
+        )
+    return False
+
+
+def _dense(
+    pencil: Pencil, factors: Factorizer, target: Target, tol: float, certify: bool, max_count: int
+) -> Answer | None:
+    """LAPACK on the whole, judged like any other back end; None where it is not good enough.
+
+    Raises:
+        ValueError: B has negative curvature.
+        TooManyEigenvaluesError: more than `max_count` in an interval.
+    """
+    kind = definiteness(pencil, factors)
+    if kind.infinite or not kind.exact:
+        return None  # B is singular: shifts take it
     try:
         w, x = scipy.linalg.eigh(pencil.A.toarray(), None if pencil.identity else pencil.B.toarray())
     except np.linalg.LinAlgError:
-        return None  # B is singular: shifts take it
+        return None  # B is nearly singular
     if target.kind == "smallest":
         kept = np.arange(target.k)
     elif target.kind == "nearest":
         kept = np.sort(np.argsort(np.abs(w - target.sigma), kind="stable")[: target.k])
     else:
-        ends = [b if np.isinf(b) else b - pencil.rounding(b) for b in (target.a, target.b)]
+        ends = [lower_bound(pencil, b) for b in (target.a, target.b)]
         kept = np.flatnonzero((w >= ends[0]) & (w < ends[1]))
+        if len(kept) > max_count:
+            raise TooManyEigenvaluesError(
+                f"[{target.a:g}, {target.b:g}) holds {len(kept)} eigenvalues, more than "
+                f"max_count={max_count}; raise max_count or narrow the interval",
+                len(kept),
+            )
     values, vectors = orthonormal(pencil, w[kept], x[:, kept])
-    return values, vectors, Count(len(kept), True)
+    if residuals(pencil, values, vectors, tol).max(initial=0.0) > tol:
+        return None
+    if not certify:
+        return Answer(values, vectors, None, vectors)
+    proof = _counted(pencil, factors, kind, target, w, kept)
+    return None if proof is None else Answer(values, vectors, independent(pencil, vectors, proof), vectors)
+
+
+def _counted(
+    pencil: Pencil,
+    factors: Factorizer,
+    kind: Definiteness,
+    target: Target,
+    w: Float[np.ndarray, " n"],
+    kept: np.ndarray,
+) -> Count | None:
+    """LAPACK's answer counted by inertia; None where the numbers differ.
+
+    For k values the count is made at the next gaps outside of them that are wider than rounding.
+    """
+    k, n = len(kept), len(w)
+    if target.kind == "interval":
+        below = [count_below(pencil, factors, kind, b) for b in (target.a, target.b)]
+        exact = below[0].exact and below[1].exact
+        reason = "; ".join(c.reason for c in below if c.reason)
+        if exact and below[1].n - below[0].n != k:
+            return None
+        return Count(k, exact, reason)
+    first, last = (0, k) if target.kind == "smallest" else (int(kept[0]), int(kept[-1]) + 1)
+    if first == 0 and last == n:
+        return Count(k, True)  # all n
+    blur = pencil.rounding(float(np.abs(w[[first, last - 1]]).max()))
+    gaps = np.diff(w) > 4 * CERTAIN * blur
+    while first > 0 and not gaps[first - 1]:
+        first -= 1
+    while last < n and not gaps[last - 1]:
+        last += 1
+    for at in (first, last):
+        if at in (0, n):
+            continue
+        cut = factors((w[at - 1] + w[at]) / 2, spacing=float(w[at] - w[at - 1]))
+        if not cut.exact:
+            return Count(k, False, cut.reason)
+        if CERTAIN * cut.rounding > min(cut.shift - w[at - 1], w[at] - cut.shift):
+            reason = f"rounding moves eigenvalues by up to {cut.rounding:.1e} at {cut.shift:g}"
+            return Count(k, False, reason)
+        if of_factor(cut, kind).n != at:
+            return None
+    return Count(k, True)
 
 
 def _check_options(
@@ -344,17 +436,21 @@ def _check_options(
         raise ValueError("a Predictor needs fields= of this instance")
 
 
-def _guesses(predictor: Any, fields: Any) -> np.ndarray | None:
-    """Predicted eigenvalues, rising."""
+def _guesses(predictor: Any, fields: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Predicted eigenvalues, rising, and the quantile of their errors that a Predictor gives."""
+    q95 = None
     if predictor is None:
-        return None
+        return None, None
     if hasattr(predictor, "predict"):
-        predictor, _ = predictor.predict(np.asarray(fields)[None])
+        predictor, q95 = predictor.predict(np.asarray(fields)[None])
         predictor = np.asarray(predictor)[0]
     found = np.asarray(predictor, dtype=float).ravel()
     if len(found) == 0 or not np.isfinite(found).all():
         raise ValueError("predictor= must be a Predictor or finite predicted eigenvalues, at least one")
-    return np.sort(found)
+    order = np.argsort(found, kind="stable")
+    if q95 is not None:
+        q95 = np.broadcast_to(np.asarray(q95, dtype=float), found.shape)[order]
+    return found[order], q95
 
 
 def _start(pencil: Pencil, X0: Any) -> np.ndarray | None:

@@ -19,6 +19,9 @@ from icml_core.randomness import seeded
 from jaxtyping import Float
 from torch import Tensor, nn
 
+NO_RATIO = 1e-6  # of the mean gap: a first eigenvalue below is rounding, and ratios to it mean nothing
+MARGIN = 3.0  # mean gaps from the lowest training eigenvalue down to the offset
+
 
 class SpectralLayer(nn.Module):
     """One layer of the operator: a product with weights on the lowest Fourier modes, beside a pointwise one.
@@ -64,7 +67,7 @@ class ENO(nn.Module):
     Attributes:
         first: lambda_ref, the geometric mean of the first training eigenvalue over `offset`.
         gaps: s_k.
-        offset: subtracted where eigenvalues are not all positive.
+        offset: subtracted where eigenvalues are not all well above 0.
         mean, scale: of every channel.
     """
 
@@ -112,7 +115,10 @@ class ENO(nn.Module):
         """Take normalisation and trend from a training set."""
         lowest = float(eigenvalues.min())
         spread = float((eigenvalues[:, -1] - eigenvalues[:, 0]).mean()) / max(eigenvalues.shape[1] - 1, 1)
-        offset = 0.0 if lowest > 0 else lowest - max(spread, 1e-12)
+        offset = 0.0
+        if lowest <= NO_RATIO * spread or lowest <= 0:
+            # Wide enough for instances whose first eigenvalue lies below all of the training set.
+            offset = lowest - max(MARGIN * spread, 2 * float(eigenvalues[:, 0].max()) - 2 * lowest, 1e-12)
         self.offset.fill_(offset)
         self.first.copy_((eigenvalues[:, 0].double() - offset).log().mean().exp())
         if self.n_eigenvalues > 1:
@@ -166,7 +172,10 @@ def eno_loss(
     of
     the spectrum; of two sorted spectra it is the mean distance of the k-th values.
     """
-    ratio = (predicted - offset).log() - (exact - offset).log()
+    above = exact - offset
+    # An eigenvalue below the offset has no logarithm; it counts as just above.
+    least = 1e-6 * above.abs().mean() + torch.finfo(above.dtype).tiny
+    ratio = (predicted - offset).clamp_min(least).log() - above.clamp_min(least).log()
     loss = nn.functional.huber_loss(ratio, torch.zeros_like(ratio), delta=0.1) * 10
     if exact.shape[1] > 1:
         mean_gap = exact.diff(dim=1).mean(0).clamp_min(1e-30)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+from jaxtyping import Float
 from scipy.sparse.linalg import SuperLU, splu
 
 from icml_deepcontour.fill import check_fill
@@ -22,10 +23,13 @@ from icml_deepcontour.pencil import Pattern, Pencil
 
 log = logging.getLogger(__name__)
 
-SINGULAR = 1e-15  # a pivot below this part of ||A - s B|| counts as zero
+SINGULAR = 1e-15  # a pivot below this part of the absolute sum of its row counts as zero
+HIT = 4.0  # and so does one below so many times its own rounding error, eps times its row of |L| |U|
 REFINED = 1e3  # growth of the entries above which every solve is refined once
 UNSTABLE = 1e6  # growth above which the signs of the pivots are not believed
 DENSE = 3000  # rows up to which a dense LDL^H stands in where the diagonal cannot be the pivot
+STABLE = 8.0  # growth that Bunch and Kaufman's pivots are granted
+EPS = float(np.finfo(float).eps)
 TRIES = 8  # shifts that are tried where one hits an eigenvalue
 
 Solve = Callable[[np.ndarray], np.ndarray]
@@ -43,7 +47,10 @@ class ShiftedFactor:
         reason: empty where exact.
         solve: [n, b] -> (A - s B)^-1 of it.
         entries: of L and U.
-        rounding: by how much the factors differ from the matrix, over the typical B_ii.
+        rounding: how far the eigenvalues of what was factorized may lie from those of the pencil: the
+            largest row of eps D^(-1/2) |L| |U| D^(-1/2), with D of `Pencil.weights`. Only eigenvalues that
+            are farther than this from the shift are counted on the right side for certain.
+        clearance: smallest pivot over its own rounding error.
     """
 
     shift: float
@@ -53,6 +60,7 @@ class ShiftedFactor:
     solve: Solve
     entries: int
     rounding: float = 0.0
+    clearance: float = np.inf
 
 
 class Factorizer:
@@ -145,17 +153,28 @@ class Factorizer:
             self._pattern = pattern.permuted(np.argsort(lu.perm_c))
         if not np.array_equal(lu.perm_r, lu.perm_c):
             return self._unsymmetric(shift, matrix, order)
-        pivots = lu.U.diagonal().real
-        norm = float(np.max(np.asarray(abs(matrix).sum(axis=0)), initial=0.0)) or 1.0
-        if not np.isfinite(pivots).all() or np.abs(pivots).min() < SINGULAR * norm:
+        upper = lu.U
+        pivots = upper.diagonal().real
+        sums = np.asarray(abs(matrix).sum(axis=1)).ravel()
+        rows = np.empty_like(sums)
+        rows[lu.perm_r] = sums
+        if not np.isfinite(pivots).all() or (np.abs(pivots) <= SINGULAR * rows).any():
             raise _SingularError
-        bound = growth(lu, norm)
+        d = self.pencil.weights if order is None else self.pencil.weights[order]
+        coupled = self.pencil.coupled if order is None else self.pencil.coupled[order]
+        weight, joined = np.empty_like(d), np.empty_like(coupled)
+        weight[lu.perm_r], joined[lu.perm_r] = d, coupled
+        plain, scaled = products(lu.L, upper, weight)
+        bound = float(plain.max()) / (float(sums.max(initial=0.0)) or 1.0)
         if bound > UNSTABLE:
             return self._unsymmetric(shift, matrix, order)
+        clearance = float((np.abs(pivots) / (EPS * plain)).min())
+        if clearance < HIT:
+            raise _SingularError
         negative = int(np.count_nonzero(pivots < 0))
         solve = solver(lu, matrix, order, refine=bound > REFINED)
-        rounding = max(bound, 1.0) * float(np.finfo(float).eps) * norm / self.pencil.b_typical
-        return ShiftedFactor(shift, negative, True, "", solve, int(lu.nnz), rounding)
+        rounding = EPS * float(np.max(scaled[joined], initial=0.0))
+        return ShiftedFactor(shift, negative, True, "", solve, int(lu.nnz), rounding, clearance)
 
     def _unsymmetric(self, shift: float, matrix: sp.csc_array, order: np.ndarray | None) -> ShiftedFactor:
         """Other pivots than the diagonal; a dense LDL^H counts where it is affordable."""
@@ -166,7 +185,13 @@ class Factorizer:
         solve = solver(lu, matrix, order, refine=False)
         if matrix.shape[0] <= DENSE:
             _, d, _ = scipy.linalg.ldl(matrix.toarray(), hermitian=True)
-            return ShiftedFactor(shift, negative_eigenvalues(d), True, "", solve, int(lu.nnz))
+            root = 1 / np.sqrt(self.pencil.weights if order is None else self.pencil.weights[order])
+            sizes = abs(matrix)
+            rounding = STABLE * EPS * float((root * (sizes @ root)).max())
+            pivots = block_eigenvalues(d)
+            clearance = float(np.abs(pivots).min()) / (STABLE * EPS * float(sizes.sum(axis=1).max()))
+            negative = int(np.count_nonzero(pivots < 0))
+            return ShiftedFactor(shift, negative, True, "", solve, int(lu.nnz), rounding, clearance)
         reason = "pivots on the diagonal are zero or lose too many digits (perm_r would differ from perm_c)"
         return ShiftedFactor(shift, 0, False, reason, solve, int(lu.nnz))
 
@@ -191,10 +216,17 @@ def symmetric_lu(matrix: sp.csc_array, order: str) -> SuperLU:
         raise
 
 
-def growth(lu: SuperLU, norm: float) -> float:
-    """|| |L| |U| || / ||M||: the factors are those of a matrix within eps times this of M."""
-    total = abs(lu.L) @ (abs(lu.U) @ np.ones(lu.shape[0]))
-    return float(total.max()) / norm
+def products(
+    lower: sp.csc_array, upper: sp.csc_array, weight: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Rows of |L| |U| and of D^(-1/2) |L| |U| D^(-1/2), summed.
+
+    The factors are those of a matrix within eps |L| |U| of the one that was given (N. J. Higham, Accuracy and
+    Stability of Numerical Algorithms, 2002, theorem 9.3, up to a constant).
+    """
+    root = 1 / np.sqrt(weight)
+    total = abs(lower) @ (abs(upper) @ np.column_stack([np.ones(len(root)), root]))
+    return total[:, 0], total[:, 1] * root
 
 
 def solver(lu: SuperLU, matrix: sp.csc_array, order: np.ndarray | None, *, refine: bool) -> Solve:
@@ -214,11 +246,12 @@ def solver(lu: SuperLU, matrix: sp.csc_array, order: np.ndarray | None, *, refin
     return solve
 
 
-def negative_eigenvalues(d: Any) -> int:
-    """Negative eigenvalues of a block-diagonal matrix of blocks of 1 and 2 rows."""
-    n, i, found = len(d), 0, 0
+def block_eigenvalues(d: Any) -> Float[np.ndarray, " n"]:
+    """Eigenvalues of a block-diagonal Hermitian matrix of blocks of 1 and 2 rows."""
+    n, i = len(d), 0
+    found: list[np.ndarray] = []
     while i < n:
         size = 2 if i + 1 < n and d[i + 1, i] != 0 else 1
-        found += int(np.count_nonzero(np.linalg.eigvalsh(d[i : i + size, i : i + size]) < 0))
+        found.append(np.linalg.eigvalsh(d[i : i + size, i : i + size]))
         i += size
-    return found
+    return np.concatenate(found)

@@ -79,7 +79,7 @@ def check_fill(matrix: sp.csc_array, max_bytes: float | None) -> None:
     itemsize = matrix.dtype.itemsize
     limit = float(available_memory()) if max_bytes is None else float(max_bytes)
     densest = float(n) * n * (itemsize + 4)
-    if densest <= limit and densest < INT32:
+    if densest <= limit and n * n < INT32:
         return
     fill = predict_fill(matrix, itemsize=itemsize)
     if not fill.overflows and fill.n_bytes <= limit:

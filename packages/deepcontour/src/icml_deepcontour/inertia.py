@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ from icml_deepcontour.factorization import Factorize, Factorizer, ShiftedFactor
 from icml_deepcontour.pencil import Pencil
 
 NULL = 1e-11  # of ||B||: an eigenvalue of B below counts as zero
+LOOSE = 1e-8  # of a bound: rounding of the factors up to which a value counts as equal to it
+BRACKETS = 3  # pairs of counts around a bound at which rounding is large
+CLEAR = 16.0  # smallest pivot over its rounding, above which its sign is believed
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,9 @@ def certify(
 ) -> Count:
     """Count the eigenvalues in [a, b) of A x = lambda B x by inertia.
 
-    Values closer to a bound than rounding (`Pencil.rounding`) count as equal to it: a is inside, b is not.
+    Values closer to a bound than rounding count as equal to it: a is inside, b is not. That is
+    `Pencil.rounding`, or the rounding of the factors where it is larger, up to 1e-8 of the bound; beyond, the
+    count is exact only where no eigenvalue lies so near.
 
     Args:
         A: Hermitian, sparse.
@@ -102,17 +107,39 @@ def lower_bound(pencil: Pencil, bound: float) -> float:
 
 
 def count_below(pencil: Pencil, factors: Factorizer, kind: Definiteness, bound: float) -> Count:
-    """Finite eigenvalues below a bound."""
+    """Finite eigenvalues below a bound.
+
+    Where the factors differ from the pencil by more than the rounding that is granted to a bound, or the
+    bound had to be left because its factor is singular, counts on both sides of it must agree.
+    """
     if bound == -np.inf:
         return Count(0, True)
     if bound == np.inf:
         return Count(pencil.n - kind.infinite, kind.exact)
-    return of_factor(factors(lower_bound(pencil, bound)), kind)
+    near = pencil.rounding(bound)
+    factor = factors(lower_bound(pencil, bound), spacing=0.25e8 * near)
+    found = of_factor(factor, kind)
+    away = max(abs(factor.shift - bound), factor.rounding)
+    if not found.exact or (abs(factor.shift - bound) <= 2 * near and factor.rounding <= near):
+        return found
+    for _ in range(BRACKETS):
+        reach = 2 * away
+        low = factors(bound - reach)
+        if low.exact and max(low.rounding, near) < bound - low.shift <= LOOSE * abs(bound):
+            return of_factor(low, kind)  # what lies between equals the bound as far as can be told
+        high = factors(bound + reach)
+        away = max(low.rounding, high.rounding, reach)
+        if not (low.exact and high.exact) or low.negative != high.negative:
+            break
+        if low.rounding < bound - low.shift and high.rounding < high.shift - bound:
+            return of_factor(low, kind)
+    reason = f"rounding moves eigenvalues by up to {away:.1e} at {bound:g}, and some may lie as near to it"
+    return Count(found.n, False, reason)
 
 
 def of_factor(factor: ShiftedFactor, kind: Definiteness) -> Count:
     """Finite eigenvalues below the shift of a factorization."""
-    reason = factor.reason or ("" if kind.exact else "B may be singular")
+    reason = factor.reason or ("" if kind.exact else "the null vectors of B could not be counted")
     return Count(factor.negative - kind.base, factor.exact and kind.exact, reason)
 
 
@@ -139,33 +166,41 @@ def definiteness(pencil: Pencil, factors: Factorizer) -> Definiteness:
     rest = sp.csc_array(pencil.B[~empty][:, ~empty])
     inner = diagonal[~empty]
     around = np.asarray(abs(rest).sum(axis=0)).ravel() - np.abs(inner)
-    nullity = 0
+    nullity, proved = 0, True
     if not np.all(inner - around > NULL * norm):
-        nullity = _nullity(rest, NULL * norm)
+        nullity, proved = _nullity(rest, NULL * norm)
     if nullity:
-        return _by_far_shifts(pencil, factors)
+        found = _by_far_shifts(pencil, factors)
+        same = found.infinite == nullity + int(empty.sum())
+        return replace(found, exact=found.exact and proved and same)
     if not empty.any():
-        return Definiteness(0, 0, True)
+        return Definiteness(0, 0, proved)
     if factors.pencil is not pencil or factors._user is not None:
         return _by_far_shifts(pencil, factors)
     massless = Pencil.of(pencil.A[empty][:, empty])
     own = Factorizer(massless)
     try:
-        found = own(0.0)
+        inner_factor = own(0.0)
     except np.linalg.LinAlgError:
         return _by_far_shifts(pencil, factors)
-    if found.shift != 0.0:
+    if inner_factor.shift != 0.0:
         return _by_far_shifts(pencil, factors)
-    return Definiteness(int(empty.sum()), found.negative, found.exact)
+    fine = inner_factor.exact and inner_factor.clearance > CLEAR and proved
+    return Definiteness(int(empty.sum()), inner_factor.negative, fine)
 
 
-def _nullity(B: sp.csc_array, epsilon: float) -> int:
-    """Null vectors of B, by the inertia of B - epsilon; negative ones are refused."""
+def _nullity(B: sp.csc_array, epsilon: float) -> tuple[int, bool]:
+    """Null vectors of B, by the inertia of B - epsilon, and whether that is proved.
+
+    Raises:
+        ValueError: negative curvature.
+    """
     p = Pencil.of(B)
     factors = Factorizer(p)
     below = factors(epsilon)
+    fine = below.exact and below.rounding < epsilon / 2
     if below.negative == 0:
-        return 0
+        return 0, fine
     negative = factors(-epsilon)
     if negative.negative:
         x = np.cos(np.arange(1.0, p.n + 1))[:, None].astype(p.dtype)
@@ -174,7 +209,7 @@ def _nullity(B: sp.csc_array, epsilon: float) -> int:
             x /= np.linalg.norm(x)
         curvature = float((x.conj().T @ (B @ x)).real.item())
         _refuse(min(curvature, float(B.diagonal().real.min())))
-    return below.negative
+    return below.negative, fine and negative.exact and negative.rounding < epsilon / 2
 
 
 def _refuse(curvature: float) -> None:
@@ -191,7 +226,8 @@ def _by_far_shifts(pencil: Pencil, factors: Factorizer) -> Definiteness:
     counts: list[tuple[int, int, bool]] = []
     for _ in range(3):
         low, high = factors(-far), factors(far)
-        counts.append((low.negative, high.negative, low.exact and high.exact))
+        clear = min(low.clearance, high.clearance) > CLEAR  # else a null vector's sign is rounding
+        counts.append((low.negative, high.negative, low.exact and high.exact and clear))
         if len(counts) > 1 and counts[-1][:2] == counts[-2][:2]:
             base, top, exact = counts[-1]
             return Definiteness(pencil.n - (top - base), base, exact)

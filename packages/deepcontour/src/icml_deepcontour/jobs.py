@@ -220,7 +220,7 @@ def fit(
     rows = model.history_
     _write(run, "training.csv", list(rows[0]), ([row[c] for c in rows[0]] for row in rows))
     if picture:
-        held = model.split_.test if len(model.split_.test) else model.split_.validation
+        held = model.split_.test if len(model.split_.test) else model.split_.calibration
         predicted, q95 = model.predict(np.asarray(found["fields"])[held])
         with run.path("training.png") as temporary:
             draw_training(rows, temporary)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.sparse.linalg import LinearOperator
 
 ASYMMETRY = 1e-10  # of the norm: what counts as rounding in a Hermitian matrix
@@ -85,6 +85,11 @@ class Pencil:
         return _norm1(self.A)
 
     @cached_property
+    def abs_a(self) -> sp.csc_array:
+        """|A|, entry by entry."""
+        return abs(self.A)
+
+    @cached_property
     def b_diagonal(self) -> Float[np.ndarray, " n"]:
         """Real diagonal of B."""
         return self.B.diagonal().real
@@ -108,12 +113,47 @@ class Pencil:
         rayleigh = float(np.max(d[used] / b[used], initial=0.0))
         return rayleigh or self.norm_a / self.b_typical or 1.0
 
+    @cached_property
+    def weights(self) -> Float[np.ndarray, " n"]:
+        """D of the scaled matrix D^(-1/2) M D^(-1/2), whose size bounds how far M moves eigenvalues.
+
+        The diagonal of B; of an unknown without mass |A_ii| over the spectral scale.
+        """
+        d = self.b_diagonal.copy()
+        empty = d <= 0
+        if empty.any():
+            smallest = float(d[~empty].min()) if not empty.all() else 1.0
+            own = np.abs(self.A.diagonal()[empty]) / self.scale
+            d[empty] = np.where(own > 0, own, smallest)
+        return d
+
+    @cached_property
+    def coupled(self) -> Bool[np.ndarray, " n"]:
+        """Rows with an entry off the diagonal. Elimination leaves the others as they are."""
+        found = np.zeros(self.n, dtype=bool)
+        for m in (self.A, self.B):
+            columns = np.repeat(np.arange(self.n), np.diff(m.indptr))
+            off = (m.indices != columns) & (m.data != 0)
+            found[m.indices[off]] = found[columns[off]] = True
+        return found
+
+    @cached_property
+    def rounding_scale(self) -> float:
+        """The spectral scale of the coupled rows; without any, the smallest size of an eigenvalue."""
+        d, b = np.abs(self.A.diagonal()), self.b_diagonal
+        used = b > 0
+        if self.coupled.any():
+            inside = used & self.coupled
+            return float(np.max(d[inside] / b[inside], initial=0.0)) or self.scale
+        sizes = d[used] / b[used]
+        return float(np.min(sizes[sizes > 0], initial=np.inf)) if (sizes > 0).any() else self.scale
+
     def rounding(self, at: float) -> float:
         """How far rounding may move an eigenvalue near ``at``: 1e-10 of it, or 16 eps of the spectral scale.
 
         Values closer than this to a bound count as equal to it.
         """
-        return max(1e-10 * abs(at), 16 * np.finfo(float).eps * self.scale)
+        return max(1e-10 * abs(at), 16 * np.finfo(float).eps * self.rounding_scale)
 
     def times_a(self, x: np.ndarray) -> np.ndarray:
         """A x."""

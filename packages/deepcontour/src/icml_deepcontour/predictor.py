@@ -88,7 +88,7 @@ class Predictor:
         self.model_, self.split_ = training.model, training.split
         self.shape_ = tuple(np.shape(fields)[1:])
         y = np.asarray(eigenvalues, dtype=float)
-        held = self.split_.validation
+        held = self.split_.calibration
         errors = np.abs(self._run(np.asarray(fields)[held]) - y[held])
         self.q95_ = conformal_quantile(errors, spacing_of(y), self.options.confidence)
         test = self.split_.test if len(self.split_.test) else held

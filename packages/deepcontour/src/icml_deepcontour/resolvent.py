@@ -132,9 +132,13 @@ def node_factor(pencil: Pencil, z: complex) -> SuperLU:
     return splu(matrix)
 
 
-def stochastic_count(pencil: Pencil, V: np.ndarray, S0: np.ndarray) -> float:
-    """Estimated number of eigenvalues inside: mean over columns of v^H S_0, entries of variance 1."""
-    return float(np.einsum("nl,nl->l", V.conj(), S0).real.mean())
+def stochastic_count(pencil: Pencil, V: np.ndarray, S0: np.ndarray) -> tuple[float, float]:
+    """Estimated number of eigenvalues inside, and its standard error.
+
+    The mean over columns of v^H S_0, entries of variance 1.
+    """
+    each = np.einsum("nl,nl->l", V.conj(), S0).real
+    return float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else np.inf
 
 
 def winding_number(A: Any, B: Any, contour: Contour, N: int) -> int:
@@ -152,12 +156,19 @@ def winding_number(A: Any, B: Any, contour: Contour, N: int) -> int:
     Raises:
         ValueError: as for `Pencil.of` and `contour_quadrature`.
     """
-    pencil = Pencil.of(A, B)
+    return turns(Pencil.of(A, B), contour, N)[0]
+
+
+def turns(pencil: Pencil, contour: Contour, N: int) -> tuple[int, float]:
+    """The winding number, and the largest turn between neighbouring nodes, at most 0.5.
+
+    Near 0.5 some turn may have been taken for one in the other direction: N is too small.
+    """
     nodes, _ = contour_quadrature(contour, N, half=False)
     phases = [_phase(node_factor(pencil, complex(z))) for z in nodes]
     steps = np.diff(np.append(phases, phases[0]))
     steps = (steps + np.pi) % (2 * np.pi) - np.pi
-    return round(float(steps.sum()) / (2 * np.pi))
+    return round(float(steps.sum()) / (2 * np.pi)), float(np.abs(steps).max()) / (2 * np.pi)
 
 
 def _phase(lu: SuperLU) -> float:

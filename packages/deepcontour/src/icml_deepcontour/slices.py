@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from icml_deepcontour.errors import EigenConvergenceError
 from icml_deepcontour.factorization import Factorizer, ShiftedFactor
-from icml_deepcontour.inertia import Definiteness, count_below, lower_bound, of_factor
+from icml_deepcontour.inertia import Count, Definiteness, count_below, lower_bound, of_factor
 from icml_deepcontour.lanczos import BLOCK, BlockLanczos, Ritz, Wanted, converged
 from icml_deepcontour.pencil import Pencil
 
@@ -26,7 +26,9 @@ ENLARGEMENTS = 3  # times that a slice may begin again with more room
 ROUNDING = 128 * np.finfo(float).eps  # of |A| |x|: what a residual cannot be brought below
 FINEST = 4e-15  # of the largest theta: what an error of a Ritz value cannot be brought below
 MARGIN = 0.3  # estimated residuals are brought this far below the tolerance
+CLOSE = 16  # Ritz values nearest to the shift that show the spacing there
 SETTLE = 3  # steps that fresh columns get before others join
+ORTHOGONAL = 1e-8  # largest entry of X^H B X - I with which vectors are counted as different
 SAME = 1e-6  # of 1 / (lambda - s): eigenvalues closer than this are one cluster
 
 
@@ -77,6 +79,7 @@ class Slicer:
         seed: of random columns.
         start: whole basis of a similar pencil, [n, p].
         threads: slices at the same time.
+        basis: keep a warm start for the next pencil.
     """
 
     def __init__(
@@ -89,11 +92,18 @@ class Slicer:
         seed: int,
         start: np.ndarray | None = None,
         threads: int = 1,
+        basis: bool = False,
     ) -> None:
         self.pencil, self.factors, self.kind = pencil, factors, kind
         self.tol, self.seed, self.start, self.threads = tol, seed, start, threads
         self.effort = Effort()
         self.margin = MARGIN
+        self.basis = basis
+
+    @property
+    def unproved(self) -> str:
+        """Why counts of this pencil prove nothing; empty where they do."""
+        return "" if self.kind.exact else "the null vectors of B could not be counted"
 
     def below(self, factor: ShiftedFactor) -> int:
         """Finite eigenvalues below the shift of a factorization."""
@@ -110,7 +120,11 @@ class Slicer:
             floor = np.where(size > 0, FINEST * size.max(initial=0.0) / size**2, np.inf)
         # The factors stand for a matrix that differs by rounding, and its eigenvalues with it.
         floor = np.maximum(floor, 16 * max(run.factor.rounding, self.pencil.rounding(0.0)))
-        return np.maximum(self.margin * strict * self.tol * np.abs(ritz.values), floor)
+        # Far from 0 the tolerance may be wider than the gaps, which a count must tell apart.
+        near = ritz.values[np.argsort(-size, kind="stable")[:CLOSE]]
+        spacing = float(np.ptp(near)) / max(len(near) - 1, 1)
+        wide = np.minimum(self.margin * strict * self.tol * np.abs(ritz.values), 0.1 * spacing)
+        return np.maximum(wide, floor)
 
     def run(self, factor: ShiftedFactor, count: int, key: int, start: np.ndarray | None) -> BlockLanczos:
         """A new basis with room for so many eigenpairs."""
@@ -210,8 +224,11 @@ class Slicer:
                 cluster = bool(last - size[neighbour] <= same) if np.isfinite(last) else False
                 reach = 1.0 / (size[neighbour] + error[neighbour])
                 above, beyond = shift + reach, reach
-        near = np.argsort(-np.abs(theta), kind="stable")[: len(chosen) + 2 * BLOCK]
-        return Found(values, vectors, above, beyond, cluster, run.basis(ritz, near))
+        basis = vectors
+        if self.basis:
+            near = np.argsort(-np.abs(theta), kind="stable")[: len(chosen) + 2 * BLOCK]
+            basis = run.basis(ritz, near)
+        return Found(values, vectors, above, beyond, cluster, basis)
 
 
 def residuals(pencil: Pencil, values: np.ndarray, vectors: np.ndarray, tol: float) -> Float[np.ndarray, " k"]:
@@ -223,8 +240,23 @@ def residuals(pencil: Pencil, values: np.ndarray, vectors: np.ndarray, tol: floa
         return np.zeros(0)
     ax = pencil.times_a(vectors)
     r = np.linalg.norm(ax - pencil.times_b(vectors) * values, axis=0)
-    floor = ROUNDING / tol * np.linalg.norm(abs(pencil.A) @ np.abs(vectors), axis=0)
-    return r / np.maximum(np.linalg.norm(ax, axis=0), np.maximum(floor, np.finfo(float).tiny))
+    image = np.linalg.norm(ax, axis=0)
+    if (r <= tol * image).all():
+        return r / np.maximum(image, np.finfo(float).tiny)
+    floor = ROUNDING / tol * np.linalg.norm(pencil.abs_a @ np.abs(vectors), axis=0)
+    return r / np.maximum(image, np.maximum(floor, np.finfo(float).tiny))
+
+
+def independent(pencil: Pencil, vectors: np.ndarray, count: Count | None) -> Count | None:
+    """The count as it stands where X^H B X = I to 1e-8; else two may be one, and nothing is proved."""
+    if count is None or not count.exact or vectors.shape[1] == 0:
+        return count
+    gram = vectors.conj().T @ pencil.times_b(vectors)
+    off = float(np.abs(gram - np.eye(vectors.shape[1])).max())
+    if off <= ORTHOGONAL:
+        return count
+    reason = f"X^H B X differs from I by {off:.1e}: two vectors may be one"
+    return replace(count, exact=False, reason=reason)
 
 
 def orthonormal(

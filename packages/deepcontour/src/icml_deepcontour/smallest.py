@@ -18,12 +18,15 @@ from icml_deepcontour.slices import (
     Found,
     Slicer,
     divide,
+    independent,
     orthonormal,
     solve_pieces,
 )
 
 NEIGHBOURS = 4  # columns of a warm start beyond the k wanted
-MOVES = 3  # times that the shift may move after a scout
+MOVES = 3  # times that the shift may move
+CERTAIN = 4.0  # roundings between an eigenvalue and a cut, from which on the count is believed
+WIDTH = 16.0  # roundings within which values are equal
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Answer:
         count: how many inertia counts where these are; None where nobody asked.
         basis: warm start for the next pencil.
         slices: how many slices there were.
+        nearer: a shift from which the values could be told apart; None where they are.
     """
 
     values: np.ndarray
@@ -42,6 +46,7 @@ class Answer:
     count: Count | None
     basis: np.ndarray
     slices: int = 1
+    nearer: float | None = None
 
 
 def smallest(slicer: Slicer, k: int, guesses: np.ndarray | None, certify: bool) -> Answer:
@@ -58,23 +63,26 @@ def smallest(slicer: Slicer, k: int, guesses: np.ndarray | None, certify: bool) 
         below = min(slicer.below(factor), k) if factor.exact else 0
         run = slicer.run(factor, k, 0, _first_block(slicer, k))
         moved = None
-        if slicer.start is None and moves < MOVES:
+        if below == 0 and moves < MOVES:
             for _ in range(SCOUT):
                 run.step()
             moved = better_shift(run, below, k)
         if moved is None:
-            break
+            slicer.effort.shifts.append(factor.shift)
+            wanted = Wanted(below, k - below, guard=0, inside_below=below)
+            try:
+                answer = _certified(slicer, run, wanted, k, certify)
+            finally:
+                slicer.effort.solves += run.solves
+            if answer.nearer is None or moves >= MOVES:
+                return answer
+            moved = answer.nearer
+        else:
+            slicer.effort.solves += run.solves
         moves += 1
-        slicer.effort.solves += run.solves
         factor = slicer.factors(moved)
         if factor.exact and slicer.below(factor) > k:
             factor = lower_shift(slicer, factor, k)
-    slicer.effort.shifts.append(factor.shift)
-    wanted = Wanted(below, k - below, inside_below=below)
-    try:
-        return _certified(slicer, run, wanted, k, certify)
-    finally:
-        slicer.effort.solves += run.solves
 
 
 def _first_block(slicer: Slicer, k: int) -> np.ndarray | None:
@@ -91,57 +99,85 @@ def _first_block(slicer: Slicer, k: int) -> np.ndarray | None:
 
 
 def _certified(slicer: Slicer, run: BlockLanczos, wanted: Wanted, k: int, certify: bool) -> Answer:
-    """Solve, count below a cut beside the last value, and look on where something is missing."""
+    """Solve, count below a cut just above the last value, and look on where something is missing.
+
+    As many below the cut as were found: nothing is missing. More: either one is missing, or the last value
+    has equals beyond k; then a second count, below the values that are equal to the last within rounding,
+    must be that of the values there.
+    """
+    p = slicer.pencil
     for _ in range(ENLARGEMENTS + 1):
         found = slicer.solve(run, wanted)
         values, vectors = found.values[:k], found.vectors[:, :k]
+
+        def answer(
+            reason: str = "",
+            nearer: float | None = None,
+            values: np.ndarray = values,
+            vectors: np.ndarray = vectors,
+            basis: np.ndarray = found.basis,
+        ) -> Answer:
+            count = Count(k, not reason and slicer.kind.exact, reason or slicer.unproved)
+            return Answer(values, vectors, independent(p, vectors, count), basis, nearer=nearer)
+
         if not certify:
             return Answer(values, vectors, None, found.basis)
-        if run.factor.exact and slicer.below(run.factor) == k:
-            return Answer(values, vectors, Count(k, slicer.kind.exact), found.basis)
-        cut, expected = _cut(run.factor.shift, found, 8 * slicer.pencil.rounding(0.0))
-        spacing = float(np.ptp(values)) / k or None
-        factor = run.factor if cut == run.factor.shift else slicer.factors(cut, spacing=spacing)
-        if not (factor.exact and run.factor.exact):
-            return Answer(values, vectors, Count(k, False, factor.reason or run.factor.reason), found.basis)
-        count = slicer.below(factor)
-        if count == expected:
-            exact = slicer.kind.exact
-            return Answer(values, vectors, Count(k, exact, "" if exact else "B may be singular"), found.basis)
-        if count < expected:
+        if not run.factor.exact:
+            return answer(run.factor.reason)
+        blur = max(p.rounding(float(values[-1])), run.factor.rounding)
+        shift = run.factor.shift
+        if slicer.below(run.factor) == k and values[-1] < shift - CERTAIN * run.factor.rounding:
+            return answer()
+        spacing = float(np.ptp(values)) / k
+        margin = max(1e-3 * spacing, 2 * CERTAIN * blur)
+        factor = slicer.factors(float(values[-1]) + margin, spacing=spacing or None)
+        if factor.exact and CERTAIN * factor.rounding > factor.shift - values[-1]:
+            margin = 2 * CERTAIN * factor.rounding
+            factor = slicer.factors(float(values[-1]) + margin, spacing=spacing or None)
+        if not factor.exact:
+            return answer(factor.reason)
+        if CERTAIN * factor.rounding > factor.shift - values[-1]:
+            return answer(f"rounding moves eigenvalues by up to {factor.rounding:.1e} at {factor.shift:g}")
+        count, cut = slicer.below(factor), factor.shift
+        if count == k:
+            return answer()
+        if count < k:
+            break
+        blur = max(blur, factor.rounding)
+        equal = _equal_to_last(values, WIDTH * blur)
+        lower = slicer.factors(float(values[equal]) - 2 * CERTAIN * blur, spacing=spacing or None)
+        if not lower.exact or CERTAIN * lower.rounding > values[equal] - lower.shift:
+            return answer(lower.reason or f"rounding moves eigenvalues by up to {lower.rounding:.1e}")
+        missing = slicer.below(lower) - equal
+        if missing == 0:
+            width = float(values[-1] - values[equal])
+            if width <= WIDTH * blur:
+                return answer()
+            # A chain of values, each as near to the next as rounding: look at it from nearby.
+            reason = f"the last {k - equal} values lie within {width:.1e}, and are not told apart"
+            return answer(reason, float(values[equal]) - max(width, 2 * CERTAIN * blur))
+        if missing < 0:
+            count, cut = count + missing, lower.shift
             break
         # One more block of them must show; all of a large cluster are not wanted.
         slicer.effort.restarts += 1
-        wanted = replace(
-            wanted, high=cut, inside_above=expected + min(count - expected, BLOCK) - wanted.below
-        )
+        cut = lower.shift
+        inside = max(equal + min(missing, BLOCK) - wanted.below, 0)
+        wanted = replace(wanted, high=cut, inside_above=inside)
         run.grow(run.largest + 4 * BLOCK)
         run.inject(2 * BLOCK)
     raise EigenConvergenceError(
-        f"inertia counts {count} eigenvalues below {cut:g}, where {expected} were found after {ENLARGEMENTS} "
-        "enlargements; the error holds them",
+        f"inertia counts {count} eigenvalues below {cut:g}, where {int((values < cut).sum())} were "
+        f"found after {ENLARGEMENTS} enlargements; the error holds them",
         values,
         vectors,
     )
 
 
-def _cut(shift: float, found: Found, blur: float) -> tuple[float, int]:
-    """Where to count, and how many should lie below: beside the last value, else below its cluster."""
-    values = found.values
-    ends = np.append(values[1:], found.above)
-    gaps = ends - values
-    same = SAME * np.maximum(np.abs(values - shift), np.abs(ends - shift))
-    apart = gaps > np.maximum(np.where(np.isfinite(same), same, 0.0), blur)
-    if found.cluster:
-        apart[-1] = False
-    for at in range(len(values) - 1, -1, -1):
-        if apart[at]:
-            if np.isinf(ends[at]):
-                return float(values[at] + max(abs(values[at]), abs(values[at] - shift), 1e-300)), at + 1
-            return float(values[at] + ends[at]) / 2, at + 1
-    if shift < values[0]:
-        return shift, 0
-    return float(values[0] - max(float(np.ptp(values)), SAME * abs(values[0] - shift), blur)), 0
+def _equal_to_last(values: np.ndarray, blur: float) -> int:
+    """Where the run of values begins that are equal to the last, each within `blur` of the next."""
+    apart = np.flatnonzero(np.diff(values) > blur)
+    return int(apart[-1]) + 1 if len(apart) else 0
 
 
 def _in_slices(slicer: Slicer, k: int, guesses: np.ndarray | None) -> Answer:
@@ -166,9 +202,13 @@ def _in_slices(slicer: Slicer, k: int, guesses: np.ndarray | None) -> Answer:
         step *= 4
     pieces = divide(slicer, lowest.shift, factor.shift, 0, count, guesses)
     values, vectors, bases = solve_pieces(slicer, pieces)
-    exact = factor.exact and lowest.exact and slicer.kind.exact
-    basis = np.concatenate(bases, axis=1)
-    return Answer(values[:k], vectors[:, :k], Count(k, exact, factor.reason), basis, len(pieces))
+    reason = factor.reason or lowest.reason or slicer.unproved
+    if not reason and slicer.below(lowest) != 0:
+        reason = f"eigenvalues lie below {lowest.shift:g}, where none was expected"
+    if not reason and values[k - 1] > factor.shift - CERTAIN * factor.rounding:
+        reason = f"rounding moves eigenvalues by up to {factor.rounding:.1e} at {factor.shift:g}"
+    proof = independent(slicer.pencil, vectors[:, :k], Count(k, not reason, reason))
+    return Answer(values[:k], vectors[:, :k], proof, np.concatenate(bases, axis=1), len(pieces))
 
 
 def _bound_by_growth(slicer: Slicer, k: int) -> tuple[ShiftedFactor, float]:
@@ -217,16 +257,26 @@ def nearest(slicer: Slicer, sigma: float, k: int, certify: bool) -> Answer:
             values, vectors = found.values[order], found.vectors[:, order]
             if not certify:
                 return Answer(values, vectors, None, found.basis)
-            radius, expected = _radius(factor.shift, found, 8 * p.rounding(sigma))
+            blur = max(p.rounding(float(values[-1])), p.rounding(sigma), factor.rounding)
+            radius, expected = _radius(factor.shift, found, 2 * CERTAIN * blur)
+            proof = Count(k, slicer.kind.exact and factor.exact, factor.reason or slicer.unproved)
+            distance = np.sort(np.abs(values - factor.shift))
+            if expected < k and distance[-1] - distance[expected] > WIDTH * blur:
+                reason = "values as far from sigma as the last are not told apart; take a nearer sigma"
+                proof = Count(k, False, reason)
             if expected == 0 and radius <= p.rounding(sigma):
-                return Answer(values, vectors, Count(k, True), found.basis)
+                return Answer(values, vectors, independent(p, vectors, proof), found.basis)
             ends = [slicer.factors(factor.shift + s * radius, spacing=2 * radius / k) for s in (-1, 1)]
             if not all(end.exact for end in ends):
                 reason = "; ".join(end.reason for end in ends if end.reason)
                 return Answer(values, vectors, Count(k, False, reason), found.basis)
+            worst = max(end.rounding for end in ends)
+            if CERTAIN * worst > np.abs(distance - radius).min():
+                reason = f"rounding moves eigenvalues by up to {worst:.1e} at {radius:g} from {sigma:g}"
+                proof = Count(k, False, reason)
             count = ends[1].negative - ends[0].negative
             if count == expected:
-                return Answer(values, vectors, Count(k, True), found.basis)
+                return Answer(values, vectors, independent(p, vectors, proof), found.basis)
             if count < expected:
                 break
             slicer.effort.restarts += 1

@@ -29,7 +29,8 @@ class FitOptions:
         width, modes, layers: of the ENO.
         epochs, batch, lr: Adam from `lr` down a cosine.
         optimizer: adam, another of torch's, or plugin.component.
-        validation, test: shares that choose the epoch and calibrate, and that are only reported.
+        validation: share held out, of which one half chooses the epoch and the other calibrates.
+        test: share that is only reported.
         confidence: of the calibrated error quantiles.
     """
 
@@ -53,11 +54,12 @@ class FitOptions:
 
 @dataclass(frozen=True)
 class Split:
-    """Places of the instances."""
+    """Places of the instances: for training, for the choice of the epoch, for the report, for calibration."""
 
     train: Int[np.ndarray, " a"]
     validation: Int[np.ndarray, " b"]
     test: Int[np.ndarray, " c"]
+    calibration: Int[np.ndarray, " d"]
 
     @staticmethod
     def of(n: int, options: FitOptions, seed: int, groups: Any = None) -> Split:
@@ -71,13 +73,14 @@ class Split:
             raise ValueError(f"groups has shape {list(labels.shape)}; expected one for each of {n} instances")
         cells = int(labels.max()) + 1
         order = np.random.default_rng(seed).permutation(cells)
-        held = max(1, round(options.validation * cells))
+        held = max(2, round(options.validation * cells))
         tested = max(1, round(options.test * cells)) if options.test else 0
         if cells < held + tested + 1:
             raise ValueError(f"{cells} instances or groups are too few for training, validation and test")
-        parts = np.split(order, [held, held + tested])
-        validation, test, train = (np.flatnonzero(np.isin(labels, part)) for part in parts)
-        return Split(train, validation, test)
+        # What chooses the epoch must not calibrate: its errors are the least of many.
+        parts = np.split(order, [held // 2, held, held + tested])
+        chooses, calibrates, test, train = (np.flatnonzero(np.isin(labels, part)) for part in parts)
+        return Split(train, chooses, test, calibrates)
 
 
 class EnoTraining:
@@ -194,6 +197,11 @@ class EnoTraining:
                 save_state(checkpoint, state, kind=KIND, identity=identity)
             if progress is not None:
                 progress(row)
+        if last == o.epochs and math.isinf(best[0]):
+            raise FloatingPointError(
+                f"the validation loss was finite in none of {last} epochs; lower lr={o.lr}, or look for "
+                "eigenvalues that are far from those of the training part"
+            )
         if last == o.epochs:
             self.model.load_state_dict(best[1])
         self.model.eval()
