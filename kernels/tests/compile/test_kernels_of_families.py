@@ -1,4 +1,4 @@
-"""The Triton kernels of the matrix operations, compiled ahead of time: they fit, none spills."""
+"""The Triton kernels of most families, compiled ahead of time without a GPU: they fit, none spills."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ from icml_kernels.ahead_of_time import SM_80, SM_90, TARGETS, Specialization, co
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter replaces the compiler in this process")
 
-OPS = ("ns_syrk", "retract_axpy", "rank1_load", "small_eigh")
+OPS = {
+    "covariance": ("batched_gram",),
+    "matrices": ("ns_syrk", "retract_axpy", "rank1_load", "small_eigh"),
+    "series": ("elastic_cross", "soft_elastic"),
+    "spectral": ("radial_spectral_loss", "mode_product"),
+    "subspaces": ("moment_accumulate", "spmm_csr"),
+}
 
 
 def everything() -> list:
     if INTERPRETED or importlib.util.find_spec("triton") is None:
         return [pytest.param(None, None, marks=pytest.mark.skip(reason="needs Triton's compiler"))]
     return [
-        pytest.param(what, target, id=f"{what}-{target}")
-        for op in OPS
-        for what in importlib.import_module(f"icml_kernels.matrices.{op}.triton").specializations()
+        pytest.param(what, target, id=f"{family}-{what}-{number}-{target}")
+        for family, ops in OPS.items()
+        for op in ops
+        for number, what in enumerate(
+            importlib.import_module(f"icml_kernels.{family}.{op}.triton").specializations()
+        )
         for target in TARGETS
     ]
 
