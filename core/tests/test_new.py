@@ -1,5 +1,6 @@
 """``icml new``: what it writes is discovered, runs, verifies, and passes its own tests, as generated."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -62,7 +63,7 @@ def test_the_readme_of_a_new_plugin_runs(demo):
     assert done.stdout.startswith("2.0000") or done.stdout.startswith("1.9999")
 
 
-@pytest.mark.parametrize("slug", ["Demo", "my-plugin", "2fast", "", "class", "../up"])
+@pytest.mark.parametrize("slug", ["Demo", "my--plugin", "my-", "my_plugin", "2fast", "", "class", "../up"])
 def test_a_name_that_cannot_be_a_package_is_refused(site, slug):
     done = site.icml("new", slug)
     assert done.returncode == 2
@@ -83,3 +84,14 @@ def test_inside_the_workspace_it_becomes_a_member(site):
     text = (site.work / "packages" / "demo" / "pyproject.toml").read_text()
     assert tomllib.loads(text)["tool"]["uv"]["sources"] == {"icml-core": {"workspace": True}}
     assert "@" not in "".join(p.read_text() for p in (site.work / "packages" / "demo").rglob("*.toml"))
+
+
+def test_a_name_with_hyphens_becomes_a_module_and_a_class(site):
+    assert site.icml("new", "two-words").returncode == 0
+    folder = site.work / "two-words"
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "icml-two-words"
+    assert project["entry-points"]["icml"] == {"two-words": "icml_two_words.plugin"}
+    assert '"two-words.golden"' in (folder / "src" / "icml_two_words" / "plugin.py").read_text()
+    texts = [path.read_text() for path in folder.rglob("*") if path.is_file()]
+    assert not [text for text in texts if re.search(r"@\w+@", text)]

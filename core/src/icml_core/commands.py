@@ -179,7 +179,7 @@ def new(slug: str, /, *, into: Path | None = None) -> int:
     """Write a complete, working plug-in to start from.
 
     Args:
-        slug: its name: lower-case letters and digits.
+        slug: its name: lower-case letters, digits and single hyphens.
         into: the folder to create; by default packages/SLUG inside the workspace, else ./SLUG.
     """
     from icml_core.new import create

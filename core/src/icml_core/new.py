@@ -12,7 +12,7 @@ from typing import Any
 
 from icml_core.errors import UserError
 
-_SLUG = re.compile(r"[a-z][a-z0-9]*")
+_SLUG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 def create(slug: str, into: Path | None = None) -> Path:
@@ -26,7 +26,9 @@ def create(slug: str, into: Path | None = None) -> Path:
         UserError: the name cannot be a package's, or the folder exists.
     """
     if not _SLUG.fullmatch(slug) or keyword.iskeyword(slug):
-        raise UserError(f"{slug!r} cannot name a plug-in: use lower-case letters and digits, such as 'sso'")
+        raise UserError(
+            f"{slug!r} cannot name a plug-in: use lower-case letters, digits and single hyphens, such as 'sso'"
+        )
     workspace = next(
         (
             p
@@ -41,8 +43,9 @@ def create(slug: str, into: Path | None = None) -> Path:
     member = workspace is not None and folder.resolve().parent == (workspace / "packages").resolve()
     values = {
         "slug": slug,
-        "title": slug.capitalize(),
-        "class": slug.capitalize(),
+        "module": slug.replace("-", "_"),
+        "title": slug.replace("-", " ").capitalize(),
+        "class": slug.title().replace("-", ""),
         "sources": "\n[tool.uv.sources]\nicml-core = { workspace = true }\n" if member else "",
     }
     try:
