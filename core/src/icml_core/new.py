@@ -27,7 +27,7 @@ def create(slug: str, into: Path | None = None) -> Path:
     """
     if not _SLUG.fullmatch(slug) or keyword.iskeyword(slug):
         raise UserError(
-            f"{slug!r} cannot name a plug-in: use lower-case letters, digits and single hyphens, such as 'sso'"
+            f"{slug!r} cannot name a plug-in: lower-case letters, digits and single hyphens, such as 'sso'"
         )
     workspace = next(
         (
