@@ -30,6 +30,8 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "language.topk_kl": ("topk_kl",),
         "language.topk_logprobs": ("TopK", "topk_logprobs"),
         "language.weighted_nll": ("WeightedNLL", "weighted_nll"),
+        "lattices.hamming_ball_mh": ("SparseTerms", "Walked", "hamming_ball_mh", "sparse_terms"),
+        "lattices.swendsen_wang": ("Swept", "swendsen_wang"),
         "matrices.block_krylov": ("KrylovTop", "block_vectors", "krylov_top", "start_block"),
         "matrices.krylov_sign": ("KrylovSign",),
         "matrices.lanczos": ("KrylovModel", "block_lanczos", "lanczos_top"),
@@ -54,6 +56,8 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "molecules.pair_geometry": ("pair_geometry",),
         "molecules.radius_pairs": ("list_is_stale", "radius_pairs", "without_pairs"),
         "molecules.segment_sum_csr": ("segment_sum_csr",),
+        "neurons.hh_run": ("HHRun", "Membrane", "hh_run", "hh_step"),
+        "neurons.hines_solve": ("hines_solve",),
         "series.elastic_cross": ("elastic_cross",),
         "series.elastic_table": ("Alignment", "elastic_alignment"),
         "series.soft_elastic": ("soft_elastic",),
@@ -63,6 +67,11 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "spectral.mode_product": ("mode_product",),
         "spectral.radial_spectral_loss": ("radial_spectral_loss", "radial_weight", "spectral_amplitude"),
         "spectral.spectral_conv": ("corner_modes", "spectral_conv", "truncated_irfft", "truncated_rfft"),
+        "unmasking.prefix_embed_cumsum": ("prefix_embed_cumsum",),
+        "unmasking.unmask_step": ("Unmasked", "unmask_step"),
+        "wavefunctions.metropolis_draws": ("metropolis_draws",),
+        "wavefunctions.rbm_log_ratios": ("rbm_log_ratios",),
+        "wavefunctions.rbm_metropolis": ("largest_hidden_angle", "rbm_metropolis", "single_flips"),
     },
 )
 
@@ -99,6 +108,12 @@ if TYPE_CHECKING:
     from icml_kernels.language.topk_logprobs import topk_logprobs as topk_logprobs
     from icml_kernels.language.weighted_nll import WeightedNLL as WeightedNLL
     from icml_kernels.language.weighted_nll import weighted_nll as weighted_nll
+    from icml_kernels.lattices.hamming_ball_mh import SparseTerms as SparseTerms
+    from icml_kernels.lattices.hamming_ball_mh import Walked as Walked
+    from icml_kernels.lattices.hamming_ball_mh import hamming_ball_mh as hamming_ball_mh
+    from icml_kernels.lattices.hamming_ball_mh import sparse_terms as sparse_terms
+    from icml_kernels.lattices.swendsen_wang import Swept as Swept
+    from icml_kernels.lattices.swendsen_wang import swendsen_wang as swendsen_wang
     from icml_kernels.matrices.block_krylov import KrylovTop as KrylovTop
     from icml_kernels.matrices.block_krylov import block_vectors as block_vectors
     from icml_kernels.matrices.block_krylov import krylov_top as krylov_top
@@ -137,6 +152,11 @@ if TYPE_CHECKING:
     from icml_kernels.molecules.radius_pairs import radius_pairs as radius_pairs
     from icml_kernels.molecules.radius_pairs import without_pairs as without_pairs
     from icml_kernels.molecules.segment_sum_csr import segment_sum_csr as segment_sum_csr
+    from icml_kernels.neurons.hh_run import HHRun as HHRun
+    from icml_kernels.neurons.hh_run import Membrane as Membrane
+    from icml_kernels.neurons.hh_run import hh_run as hh_run
+    from icml_kernels.neurons.hh_run import hh_step as hh_step
+    from icml_kernels.neurons.hines_solve import hines_solve as hines_solve
     from icml_kernels.series.elastic_cross import elastic_cross as elastic_cross
     from icml_kernels.series.elastic_table import Alignment as Alignment
     from icml_kernels.series.elastic_table import elastic_alignment as elastic_alignment
@@ -154,3 +174,11 @@ if TYPE_CHECKING:
     from icml_kernels.subspaces.moment_accumulate import moment_accumulate as moment_accumulate
     from icml_kernels.subspaces.moment_accumulate import moment_accumulate_ as moment_accumulate_
     from icml_kernels.subspaces.spmm_csr import spmm_csr as spmm_csr
+    from icml_kernels.unmasking.prefix_embed_cumsum import prefix_embed_cumsum as prefix_embed_cumsum
+    from icml_kernels.unmasking.unmask_step import Unmasked as Unmasked
+    from icml_kernels.unmasking.unmask_step import unmask_step as unmask_step
+    from icml_kernels.wavefunctions.metropolis_draws import metropolis_draws as metropolis_draws
+    from icml_kernels.wavefunctions.rbm_log_ratios import rbm_log_ratios as rbm_log_ratios
+    from icml_kernels.wavefunctions.rbm_metropolis import largest_hidden_angle as largest_hidden_angle
+    from icml_kernels.wavefunctions.rbm_metropolis import rbm_metropolis as rbm_metropolis
+    from icml_kernels.wavefunctions.rbm_metropolis import single_flips as single_flips

@@ -13,10 +13,14 @@ pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter replaces th
 
 OPS = {
     "covariance": ("batched_gram",),
+    "lattices": ("hamming_ball_mh", "swendsen_wang"),
     "matrices": ("ns_syrk", "retract_axpy", "rank1_load", "small_eigh"),
+    "neurons": ("hh_run", "hines_solve"),
     "series": ("elastic_cross", "soft_elastic"),
     "spectral": ("radial_spectral_loss", "mode_product"),
     "subspaces": ("moment_accumulate", "spmm_csr"),
+    "unmasking": ("prefix_embed_cumsum", "unmask_step"),
+    "wavefunctions": ("metropolis_draws", "rbm_log_ratios", "rbm_metropolis"),
 }
 
 

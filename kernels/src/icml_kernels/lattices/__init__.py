@@ -1,0 +1,1 @@
+"""Markov chains on lattices and sparse discrete energies."""

@@ -1,0 +1,1 @@
+"""Loops of samplers that reveal a masked sequence symbol by symbol."""

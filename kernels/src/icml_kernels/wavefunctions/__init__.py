@@ -1,0 +1,1 @@
+"""Operators of variational wavefunctions: Markov chains of spins, and ratios of amplitudes."""

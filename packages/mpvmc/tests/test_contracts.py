@@ -1,0 +1,3 @@
+from icml_core.testing import check_plugin
+
+test_contracts = check_plugin("mpvmc")
