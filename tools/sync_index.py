@@ -104,7 +104,8 @@ def _page(package: Package) -> str:
 
 
 def _reference(slug: str) -> str:
-    return f"# icml_{slug}\n\n::: icml_{slug}\n"
+    module = f"icml_{slug.replace('-', '_')}"
+    return f"# {module}\n\n::: {module}\n"
 
 
 def _index(found: list[Package]) -> str:
