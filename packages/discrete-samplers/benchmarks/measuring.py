@@ -43,7 +43,7 @@ def seconds(call: Callable[[], Any], given: argparse.Namespace) -> float:
 
 
 def peak_bytes() -> int:
-    """Peak resident memory of the process so far."""
+    """Peak resident memory of the process so far, with all rows and peers before it: an upper bound."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

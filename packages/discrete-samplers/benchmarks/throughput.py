@@ -60,14 +60,13 @@ def torchgfn(D: int) -> Callable[[], Any]:
     from gfn.gflownet import TBGFlowNet
     from gfn.gym import DiscreteEBM
     from gfn.gym.discrete_ebm import IsingModel
-    from gfn.utils.modules import MLP
+    from gfn.utils.modules import MLP, DiscreteUniform
 
     env = DiscreteEBM(D, IsingModel(-coupling(D)))
     net = MLP(D, env.n_actions, hidden_dim=HIDDEN, n_hidden_layers=LAYERS)
     forward = DiscretePolicyEstimator(net, env.n_actions)
-    backward = DiscretePolicyEstimator(
-        MLP(D, env.n_actions - 1, hidden_dim=8), env.n_actions, is_backward=True
-    )
+    # Uniform backward, as ours has it: nothing to learn and nothing to evaluate.
+    backward = DiscretePolicyEstimator(DiscreteUniform(env.n_actions - 1), env.n_actions, is_backward=True)
     flow = TBGFlowNet(forward, backward)
     optimizer = torch.optim.AdamW(flow.parameters(), lr=1e-3)
 

@@ -4,16 +4,21 @@ coupling's.
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from icml_discrete_samplers import (
     Bridge,
     BridgeOptions,
     BridgeTrainer,
+    MaskedMLP,
+    MaskedSampler,
     Polynomial,
     UniformMLP,
     enumerate_law,
     fit_bridge,
+    from_callable,
 )
 from icml_discrete_samplers.bridge import path_log_prob, roll
 from icml_discrete_samplers.exact import bridge_kernel, schroedinger_coupling
@@ -21,6 +26,7 @@ from icml_discrete_samplers.metrics import total_variation
 from oracles import all_states
 
 ENERGY = Polynomial({(0,): -1.5, (0, 1): 2.0, (2,): 1.0, (1, 2): -1.0})
+STAY = 3.5  # the paper's on-policy value; a site of the reference then flips with probability 0.11 in 4 steps
 TINY = {
     "updates": 3,
     "batch": 8,
@@ -82,13 +88,13 @@ def test_fitting_reaches_the_energy_at_the_couplings_cost(off_policy):
         data,
         ENERGY,
         steps=4,
-        rounds=4,
+        rounds=3,
         off_policy=off_policy,
         updates=100,
         batch=64,
         hidden=32,
         layers=1,
-        stay=1.5,
+        stay=STAY,
         lr_forward=5e-3,
         lr_backward=5e-3,
         chains=64,
@@ -97,15 +103,53 @@ def test_fitting_reaches_the_energy_at_the_couplings_cost(off_policy):
     )
     kernel = bridge_kernel(bridge.forward_model, 4)
     p1 = enumerate_law(ENERGY).log_prob.exp()
-    reference = bridge_kernel(UniformMLP(3, 2, 8, 1, 1.5), 4)
-    # Independent sites within a step leave an error at four steps; an untrained bridge is at 0.34.
+    reference = bridge_kernel(UniformMLP(3, 2, 8, 1, STAY), 4)
+    # Independent sites within a step leave an error at four steps; an untrained bridge is at 0.54.
     assert total_variation(p0 @ kernel, p1) < 0.45 * total_variation(p0 @ reference, p1)
     apart = torch.cdist(states.double(), states.double(), p=0)
     coupling = schroedinger_coupling(reference, p0 + 1e-12, p1)
-    wanted, found = (float((plan * apart).sum()) for plan in (coupling, p0[:, None] * kernel))
+    plans = (coupling, p0[:, None] * kernel, p0[:, None] * reference, p0[:, None] * p1)
+    wanted, found, untrained, independent = (float((plan * apart).sum()) for plan in plans)
     assert found == pytest.approx(wanted, rel=0.15)
+    # What knows nothing of the target, or nothing of where it came from, is far outside.
+    assert untrained < 0.5 * wanted
+    assert independent > 1.3 * wanted
     back = p1 @ bridge_kernel(bridge.backward_model, 4, backward=True)
     assert total_variation(back, p0) < 0.3
+
+
+def test_a_checkpoint_of_a_bridge_knows_its_energy_and_data(tmp_path):
+    data = torch.randint(0, 2, (40, 3), generator=torch.Generator().manual_seed(0))
+    trainer = BridgeTrainer(data, ENERGY, **TINY)
+    trainer.fit(1)
+    trainer.save(tmp_path / "c.safetensors")
+    BridgeTrainer(data, ENERGY, **TINY).restore(tmp_path / "c.safetensors")
+    other = Polynomial({(0,): -1.5, (0, 1): 2.0, (2,): 1.0, (1, 2): -1.1})
+    with pytest.raises(ValueError, match="belongs to another energy"):
+        BridgeTrainer(data, other, **TINY).restore(tmp_path / "c.safetensors")
+    with pytest.raises(ValueError, match="data was"):
+        BridgeTrainer(1 - data, ENERGY, **TINY).restore(tmp_path / "c.safetensors")
+
+
+def test_a_constant_in_the_energy_changes_no_bridge():
+    """Below log rho = -10^4 as above it; an impossible state stays below all possible ones."""
+    data = torch.zeros(4, 3, dtype=torch.int64)
+
+    def histories(constant):
+        energy = from_callable(
+            lambda x: torch.where(x[:, 2] == 1, -math.inf, x[:, 0].double() - 0.5 * x[:, 1]) + constant, 3, 2
+        )
+        return [h["variance_forward"] for h in fit_bridge(data, energy, **TINY).history]
+
+    plain = histories(0.0)
+    assert histories(-(2.0**15)) == pytest.approx(plain, rel=1e-6)
+    assert histories(2.0**15) == pytest.approx(plain, rel=1e-6)
+
+
+def test_a_bridge_that_diverges_stops():
+    data = torch.zeros(4, 3, dtype=torch.int64)
+    with pytest.raises(FloatingPointError, match="in round 1 a loss is"):
+        fit_bridge(data, ENERGY, **TINY, lr_backward=1e30)
 
 
 def test_a_saved_bridge_transports_the_same(tmp_path):
@@ -116,6 +160,12 @@ def test_a_saved_bridge_transports_the_same(tmp_path):
     assert torch.equal(bridge.transport(data, 1), again.transport(data, 1))
     assert torch.equal(bridge.reverse(data, 1), again.reverse(data, 1))
     assert bridge.sample(5, seed=1).shape == (5, 3)
+    double = Bridge(bridge.forward_model.double(), bridge.backward_model.double(), 2)
+    double.save(tmp_path / "d.safetensors")
+    assert next(Bridge.load(tmp_path / "d.safetensors").forward_model.parameters()).dtype == torch.float64
+    MaskedSampler(MaskedMLP(3, 2, hidden=4, layers=1)).save(tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match="bridge"):
+        Bridge.load(tmp_path / "m.safetensors")
     with pytest.raises(ValueError, match="give the data to transport"):
         again.sample(5, seed=1)
 

@@ -42,6 +42,14 @@ def test_the_transfer_matrix_is_enumeration(L, q):
     )
 
 
+def test_potts_targets_know_their_log_z_beyond_enumeration():
+    assert target("potts_L3_q3_b0.8").log_z == pytest.approx(
+        enumerate_law(Potts2D(3, 3, 0.8)).log_z, abs=1e-9
+    )
+    assert target("potts_L6_q2_b0.5").log_z == pytest.approx(kaufman_log_z(6, 0.25) + 0.25 * 72, abs=1e-8)
+    assert target("potts_L16_q3_b1.2").log_z is None
+
+
 def test_kaufman_and_the_transfer_matrix_agree_beyond_enumeration():
     """Potts with two states at beta is Ising at beta / 2, but for a constant."""
     L, beta = 7, 0.5

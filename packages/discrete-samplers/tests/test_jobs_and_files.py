@@ -83,6 +83,63 @@ def test_a_resumed_run_is_the_unbroken_one(tmp_path):
     np.testing.assert_array_equal(a["log_w"], b["log_w"])
 
 
+def test_a_run_interrupted_within_an_update_goes_on_as_if_it_had_not_been(tmp_path):
+    """Ctrl-C comes inside an update, after random numbers were drawn: call 8 of the energy, in update 6."""
+    from icml_discrete_samplers.lattice_energies import Ising2D
+
+    options = {"target": "ising_L2_b0.4", "steps": 8, "checkpoint_every": 4, "samples": 20, "picture": False}
+    options |= {"mcmc": "none", "buffer": "none"} | SMALL
+    whole = run(tmp_path, "whole", seed=2)
+    jobs.masked(run=whole, **options)
+    calls, log_density = [], Ising2D.log_density
+
+    def interrupted(self, x):
+        calls.append(len(x))
+        if sum(n == SMALL["batch"] for n in calls) == 6:
+            raise KeyboardInterrupt
+        return log_density(self, x)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ising2D, "log_density", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            jobs.masked(run=run(tmp_path, "half", seed=2), **options)
+    again = run(tmp_path, "half", seed=2, resumed=True)
+    jobs.masked(run=again, **options)
+    a, b = (np.load(r.file("samples.npz")) for r in (whole, again))
+    np.testing.assert_array_equal(a["x"], b["x"])
+    np.testing.assert_array_equal(a["log_w"], b["log_w"])
+
+
+def test_chains_that_never_move_are_reported(tmp_path):
+    """At beta 40 each chain keeps its frozen state: R-hat is infinite, and stands in the report."""
+    rows = np.array([[0] * 9, [1] * 9] * 2)
+    np.save(tmp_path / "start.npy", rows)
+    here = run(tmp_path, "stuck")
+    options = {"steps": 20, "burn_in": 0, "thin": 1, "kernel": "single_site_mh", "picture": False}
+    with pytest.warns(RuntimeWarning, match="they have not mixed"):
+        jobs.mcmc(run=here, target="ising_L3_b40.0", start=tmp_path / "start.npy", **options)
+    figures = json.loads(here.file("figures.json").read_text())
+    assert figures["mixed"] is False
+    assert figures["rhat"] == "inf"
+
+
+def test_comparators_train_without_a_buffer_and_refuse_one(tmp_path):
+    options = {"target": "ising_L2_b0.4", "steps": 2, "samples": 5, "picture": False} | SMALL
+    jobs.masked(run=run(tmp_path, "ce"), loss="ce", **options)
+    with pytest.raises(UserError, match="own paths alone"):
+        jobs.masked(run=run(tmp_path, "iw"), loss="ce", buffer="iw", **options)
+
+
+def test_a_bridge_leads_to_a_problem_in_a_file(tmp_path):
+    (tmp_path / "p.json").write_text(json.dumps({"terms": [[["a", "b"], -2.0], [["c"], 1.0]]}))
+    np.save(tmp_path / "data.npy", np.zeros((20, 3), dtype=np.int8))
+    sizes = {"steps": 2, "rounds": 1, "updates": 1, "batch": 8, "hidden": 8, "layers": 1, "mcmc_steps": 2}
+    here = run(tmp_path, "b")
+    jobs.bridge(run=here, data=tmp_path / "data.npy", problem=tmp_path / "p.json", samples=6, **sizes)
+    with np.load(here.file("transported.npz")) as found:
+        assert found["x1"].shape == (6, 3)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_chains_bridges_and_posteriors_run(tmp_path):
     chains = run(tmp_path, "chains")
@@ -137,6 +194,8 @@ def test_chains_bridges_and_posteriors_run(tmp_path):
 def test_an_unknown_target_or_file_is_one_line(tmp_path):
     with pytest.raises(UserError, match="unknown target 'spin'"):
         jobs.masked(run=run(tmp_path, "a"), target="spin", steps=2)
+    with pytest.raises(UserError, match=r"classes \[12\] are not among the labels"):
+        jobs.posterior(run=run(tmp_path, "c"), classes=[12], steps=2)
     with pytest.raises(UserError, match="no file"):
         jobs.masked(run=run(tmp_path, "b"), problem=tmp_path / "none.json", steps=2)
 
@@ -163,6 +222,19 @@ def test_states_are_read_and_hostile_files_refused(tmp_path):
     (tmp_path / "x.txt").write_text("1")
     with pytest.raises(ValueError, match=r"must end in \.npy"):
         read_states(tmp_path / "x.txt")
+
+
+def test_archives_that_unpack_to_too_much_are_refused_unread(tmp_path, monkeypatch):
+    monkeypatch.setattr("icml_discrete_samplers.data_files.LARGEST", 20_000)
+    np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros((1000, 100), dtype=np.int8), y=np.zeros(1000))
+    assert (tmp_path / "bomb.npz").stat().st_size < 20_000
+    for read in (read_states, read_problem, read_images):
+        with pytest.raises(ValueError, match="unpacks to 108"):
+            read(tmp_path / "bomb.npz")
+    (tmp_path / "no.npz").write_bytes(b"PK nothing")
+    for read in (read_states, read_problem, read_images):
+        with pytest.raises(ValueError, match=r"is no \.npz archive"):
+            read(tmp_path / "no.npz")
 
 
 def test_problems_are_read_from_every_format(tmp_path):

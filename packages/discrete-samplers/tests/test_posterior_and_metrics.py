@@ -13,6 +13,7 @@ from icml_discrete_samplers import (
     class_likelihood,
     enumerate_law,
     fit_posterior,
+    from_callable,
     posterior_energy,
 )
 from icml_discrete_samplers.exact import sampler_law
@@ -75,14 +76,46 @@ def test_bad_images_are_named():
         train_latent_images(images * 16, labels)
 
 
+def test_columns_of_the_classifier_are_class_numbers():
+    """Labels 1, 4 and 7 of blobs on three pixels: column 4 is class 4; what has no images is never found."""
+    g = torch.Generator().manual_seed(0)
+    labels = torch.tensor([1, 4, 7]).repeat(40)
+    images = torch.eye(3).repeat(40, 1) * 0.8 + 0.1 * torch.rand(120, 3, generator=g)
+    latent = train_latent_images(images, labels, codes=2, codebook=3, steps=2)
+    logits = latent.classify(images)
+    assert logits.shape == (120, 8)
+    assert torch.equal(logits.argmax(1), labels)
+    assert bool(torch.isneginf(logits[:, [0, 2, 3, 5, 6]]).all())
+    share = class_likelihood(latent.classify, [1, 4])(images).exp()
+    assert bool(((share > 0.5) == (labels != 7)).all())
+    with pytest.raises(ValueError, match="two or more class numbers"):
+        train_latent_images(images, labels - 5, steps=2)
+
+
+def test_energies_get_their_states_where_they_want_them():
+    """An energy that takes states of one device alone, which the meta device stands in for."""
+    asked = []
+
+    def log_rho(x):
+        asked.append(x.device.type)
+        return torch.zeros(len(x), dtype=torch.float64, device=x.device)
+
+    energy = from_callable(log_rho, 3, 2)
+    with pytest.raises((NotImplementedError, RuntimeError)):  # meta tensors hold no numbers
+        enumerate_law(energy, device="meta")
+    assert asked == ["meta"]
+
+
 def test_sinkhorn_at_small_epsilon_is_the_assignment():
     g = torch.Generator().manual_seed(0)
     a, b = torch.randn(12, 2, generator=g), torch.randn(12, 2, generator=g)
     cost = torch.cdist(a.double(), b.double()).square()
     rows, columns = linear_sum_assignment(cost.numpy())
-    found = sinkhorn(a, b, epsilon=2e-3, iterations=20_000)
+    found = sinkhorn(a, b, epsilon=2e-3, iterations=20_000, relative=True)
     assert found.marginal_error < 1e-3
     assert found.cost == pytest.approx(float(cost[rows, columns].mean()), rel=0.05)
+    again = sinkhorn(a, b, epsilon=2e-3 * float(cost.max()), iterations=20_000)
+    assert again.cost == pytest.approx(found.cost, rel=1e-9)
     rough = sinkhorn(a, b)
     assert rough.iterations == 100
     assert rough.marginal_error > found.marginal_error
@@ -124,7 +157,10 @@ def test_figures_of_an_exact_sampler_and_of_one_that_lacks_a_sign():
     assert good["gap"] == pytest.approx(0.0, abs=1e-6)
     assert good["ess"] == pytest.approx(1.0)
     assert good["magnetisation_error"] < 0.08
-    assert good["tv"] < 0.05
+    # Exact, not of the shares among samples.
+    assert good["tv"] < 1e-6
+    assert good["from_truth"] == 1.0
+    assert "eubo_estimate" not in good
     states = all_states(4, 2)
     half = torch.where(states.sum(1) <= 2, law.log_prob, law.log_prob - 12)
     bad = metrics.evaluate(MaskedSampler(ExactConditionals(half - half.logsumexp(0), 4, 2)))
@@ -132,5 +168,16 @@ def test_figures_of_an_exact_sampler_and_of_one_that_lacks_a_sign():
     assert bad["gap"] > 4
     assert bad["sinkhorn"] > 3 * good["sinkhorn"]
     assert bad["tv"] > 0.4
+    assert bad["gap"] == pytest.approx(bad["eubo"] - bad["elbo"])
+    # Without true samples there is no upper bound: the collapsed sampler would have the best one.
+    alone = SamplerMetrics(energy, seed=1).evaluate(
+        MaskedSampler(ExactConditionals(half - half.logsumexp(0), 4, 2))
+    )
+    assert {"eubo", "gap"}.isdisjoint(alone)
+    assert alone["eubo_estimate"] < law.log_z
+    assert alone["from_truth"] == 0.0
+    samples = metrics.evaluate(law.sample(500, 7))
+    assert samples["tv_of_samples"] == pytest.approx(samples["tv_floor"], abs=0.06)
+    assert "tv" not in samples
     with pytest.raises(ValueError, match="outside 0"):
         metrics.evaluate(torch.full((3, 4), 2))

@@ -24,6 +24,7 @@ from icml_discrete_samplers import (
 )
 from icml_discrete_samplers.exact import sampler_law
 from icml_discrete_samplers.metrics import total_variation
+from icml_discrete_samplers.training_state import Floor
 from oracles import ExactConditionals
 
 SMALL = {"network": {"hidden": 16, "layers": 1}, "batch": 16, "prefill": 1}
@@ -197,6 +198,74 @@ def test_impossible_states_are_never_replayed_and_do_not_break_training():
     assert total_variation(sampler_law(sampler.model), p) < 0.15
 
 
+@pytest.mark.parametrize("loss", ["tb", "lv"])
+def test_a_constant_in_log_rho_changes_no_training(loss):
+    """TB with log Z shifted by it. Values are multiples of 1/4, so that the constant rounds nothing."""
+
+    def trained(constant):
+        energy = from_callable(
+            lambda x: torch.where(x.all(1), -math.inf, 0.25 * x.sum(1).double() + 2.0 * x[:, 0]) + constant,
+            5,
+            2,
+        )
+        trainer = OffPolicyTrainer(energy, loss=loss, steps=20, k=1, seed=3, anneal=0.0, **SMALL)
+        with torch.no_grad():
+            trainer.log_z.fill_(constant)
+        trainer.fit()
+        return [h["loss"] for h in trainer.history], trainer.history[-1]["log_z"] - constant
+
+    losses, log_z = trained(0.0)
+    for constant in (-(2.0**15), 2.0**15):
+        shifted, shifted_log_z = trained(constant)
+        assert shifted == pytest.approx(losses, rel=1e-4)
+        assert shifted_log_z == pytest.approx(log_z, abs=1e-4)
+
+
+def test_densities_below_minus_ten_thousand_are_told_apart():
+    energy = Polynomial({("a",): -2.0, ("b",): 1.0, (): 2e4})
+    options = {"loss": "lv", "buffer": None, "mcmc": None, "anneal": 0.0}
+    trainer = OffPolicyTrainer(
+        energy, steps=150, k=1, seed=0, lr=3e-2, batch=64, network=SMALL["network"], **options
+    )
+    p = enumerate_law(energy).log_prob.exp()
+    assert total_variation(sampler_law(trainer.fit().model), p) < 0.05
+
+
+def test_impossible_states_stand_below_every_possible_one():
+    floor = Floor()
+    log_rho = torch.tensor([-3e4, -math.inf, -5e4], dtype=torch.float64)
+    assert floor(log_rho).tolist() == [-3e4, -6e4, -5e4]
+    # What was seen before counts too, at the temperature of now.
+    assert floor(torch.tensor([-1.0, -math.inf], dtype=torch.float64), 0.5).tolist() == [-0.5, -3.5e4]
+    nothing = torch.full((2,), -math.inf, dtype=torch.float64)
+    assert Floor()(nothing).tolist() == [-1e4, -1e4]
+
+
+def test_replay_begins_after_the_first_update_without_prefill():
+    trainer = OffPolicyTrainer(rugged(4), steps=6, k=1, ratio=0.5, **{**SMALL, "prefill": 0})
+    trainer.fit()
+    assert [h["on_policy"] for h in trainer.history] == [1, 1, 1, 0, 1, 1]
+    assert len(trainer.mcmc_buffer) == 0
+
+
+def test_a_training_that_diverges_stops_with_its_update():
+    trainer = OffPolicyTrainer(rugged(4), steps=6, k=1, lr=1e30, **SMALL)
+    with pytest.raises(FloatingPointError, match=r"update \d is (nan|inf)"):
+        trainer.fit()
+    assert trainer.step_ < 6
+
+
+def test_a_checkpoint_knows_its_energy(tmp_path):
+    options = {"steps": 4, "k": 1, "mcmc": "swendsen_wang", **SMALL}
+    trainer = OffPolicyTrainer(Ising2D(2, 0.6), **options)
+    trainer.fit(2)
+    trainer.save(tmp_path / "c.safetensors")
+    again = OffPolicyTrainer(Ising2D(2, 0.6), **options).restore(tmp_path / "c.safetensors")
+    assert again.history == trainer.history
+    with pytest.raises(ValueError, match="belongs to another energy: log rho of a fixed state was"):
+        OffPolicyTrainer(Ising2D(2, 1.2), **options).restore(tmp_path / "c.safetensors")
+
+
 def test_without_a_possible_state_the_initial_ones_are_asked_for():
     def log_rho(x):
         return torch.where((x == torch.tensor([0, 1] * 10)).all(1), 0.0, -math.inf)
@@ -245,6 +314,33 @@ def test_a_sampler_that_lacks_a_mode_is_told_from_one_that_has_all():
     assert collapsed.log_z(1000, seed=0).elbo > law.log_z - 0.8
 
 
+def test_chains_stuck_in_poor_optima_are_no_missing_modes():
+    """A well of e^-12 of the mass, in which a third of the chains end: the exact sampler never draws it."""
+
+    def log_rho(x):
+        ones = x.sum(1).double()
+        return torch.maximum(-10.0 * ones, -12.0 - 10.0 * (6 - ones))
+
+    energy = from_callable(log_rho, 6, 2)
+    sampler = MaskedSampler(ExactConditionals(enumerate_law(energy).log_prob, 6, 2), energy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = sampler.coverage("single_site_mh", chains=100, n_steps=100, seed=0, n_perm=1)
+    assert found.complete
+    assert 20 < found.judged < 90
+
+
+def test_coverage_says_when_it_cannot_be_known():
+    energy = from_callable(lambda x: torch.where(x.all(1), 0.0, -math.inf), 12, 2)
+    sampler = MaskedSampler(MaskedMLP(12, 2, hidden=4, layers=1), energy)
+    with pytest.warns(
+        RuntimeWarning, match="coverage is not known: none of 20 Markov chains found a possible"
+    ):
+        found = sampler.coverage("hamming_ball", chains=20, n_steps=1, seed=1, n_perm=1)
+    assert math.isnan(found.share)
+    assert not found.complete
+
+
 def test_log_prob_bounds_are_below_and_close():
     """Exact conditionals know log p whatever the order; an untrained network is bounded from below."""
     law = enumerate_law(Ising2D(2, 0.6))
@@ -271,9 +367,13 @@ def test_best_states_are_the_ground_states_in_order():
     law = enumerate_law(energy)
     sampler = MaskedSampler(ExactConditionals(law.log_prob, 6, 2), energy)
     x, values = sampler.best(3, draws=6000, seed=0)
-    wanted = torch.sort(energy.energy(sampler.model.states) * energy.beta).values[:3]
+    wanted = torch.sort(energy.energy(sampler.model.states)).values[:3]
     torch.testing.assert_close(values, wanted, rtol=1e-9, atol=1e-9)
     assert len(x.unique(dim=0)) == 3
+    torch.testing.assert_close(values, energy.energy(x))
+    plain = from_callable(energy.log_density, 6, 2)
+    _, values = MaskedSampler(sampler.model, plain).best(3, draws=6000, seed=0)
+    torch.testing.assert_close(values, energy.beta * wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_a_saved_sampler_draws_the_same(tmp_path):

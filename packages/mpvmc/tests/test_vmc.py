@@ -213,7 +213,7 @@ def test_twenty_iterations_are_ten_and_ten_bit_for_bit(tmp_path, solver, correct
         assert torch.equal(mine, theirs)
     samples = whole.sampler.sample(160)
     assert torch.equal(second.sampler.sample(160).x, samples.x)
-    other = build(n_chains=20, solver=solver)
+    other = build(n_chains=20, solver=solver, correction=correction)
     with pytest.warns(UserWarning, match="16 chains were stored and 20 are wanted"):
         other.load(tmp_path / "half.safetensors")
     with pytest.raises(ValueError, match="another training"):

@@ -15,6 +15,7 @@ is never needed. Off-policy, most groups begin at ends that Markov chains on rho
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path as File
@@ -27,11 +28,20 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from icml_discrete_samplers.checks import Energy, evaluate, generator_of, require_sizes, require_states
-from icml_discrete_samplers.losses import CLAMP, grouped_log_variance
+from icml_discrete_samplers.losses import grouped_log_variance
 from icml_discrete_samplers.mcmc import random_states
 from icml_discrete_samplers.moves import Kernel, kernel_of
-from icml_discrete_samplers.networks import UniformMLP
+from icml_discrete_samplers.networks import UniformMLP, from_config
 from icml_discrete_samplers.sampler import saved_network
+from icml_discrete_samplers.training_state import (
+    Floor,
+    History,
+    hash_of,
+    packed,
+    probe,
+    require_same_energy,
+    unpacked,
+)
 
 KIND = "icml-discrete-samplers-bridge"
 Data = Int64[Tensor, "m D"] | Callable[[int], Tensor]
@@ -53,9 +63,9 @@ def roll(
     path = [x]
     for n in range(steps):
         time = (steps - n) / steps if backward else n / steps
-        logits = model(path[-1], torch.full((len(x), 1), time, device=x.device))
+        logits = model.logits(path[-1], torch.full((len(x), 1), time, device=x.device))
         uniform = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float64)
-        path.append(unmask_step(logits, uniform).symbol)
+        path.append(unmask_step(logits, uniform, trusted=True).symbol)
     return torch.stack(path[::-1] if backward else path)
 
 
@@ -67,7 +77,7 @@ def path_log_prob(
     seen, next_ = (path[1:], path[:-1]) if backward else (path[:-1], path[1:])
     times = torch.arange(steps, device=path.device) + int(backward)
     t = (times / steps).repeat_interleave(n)[:, None]
-    logp = model(seen.flatten(0, 1), t).log_softmax(-1)
+    logp = model.logits(seen.flatten(0, 1), t).log_softmax(-1)
     return logp.gather(-1, next_.flatten(0, 1)[..., None])[..., 0].sum(1).view(steps, n).sum(0)
 
 
@@ -129,7 +139,6 @@ class Bridge:
         state = {
             "forward": dict(self.forward_model.state_dict()),
             "backward": dict(self.backward_model.state_dict()),
-            "history": self.history,
         }
         save_state(File(path), state, kind=KIND, identity={"network": config})
 
@@ -143,13 +152,19 @@ class Bridge:
         """
         config = saved_network(File(path))
         state = load_state(File(path), kind=KIND, identity={"network": config}, device=device)
-        models = []
+        models: list[UniformMLP] = []
+        if not isinstance(config.get("steps"), int) or config["steps"] < 1:
+            raise ValueError(f"{path}: the number of steps is {config.get('steps')!r}, so it holds no bridge")
         for name in ("forward", "backward"):
-            options = {k: v for k, v in config[name].items() if k != "name"}
-            model = UniformMLP(**options).to(device)
-            model.load_state_dict(state[name])
+            options, tensors = config.get(name), state.get(name)
+            if not isinstance(options, dict) or options.get("name") != "uniform_mlp" or not tensors:
+                raise ValueError(f"{path} holds no {name} network of a bridge")
+            model = from_config(options)
+            assert isinstance(model, UniformMLP)
+            model = model.to(next(iter(tensors.values())).dtype).to(device)
+            model.load_state_dict(tensors)
             models.append(model)
-        return cls(*models, config["steps"], state["history"])
+        return cls(*models, config["steps"])
 
 
 @dataclass(frozen=True)
@@ -213,7 +228,8 @@ class BridgeTrainer:
     """Iterative proportional fitting from data to an energy; continues where it was stopped, between rounds.
 
     Args:
-        p0: data: a tensor of states, or a function of a number that gives as many.
+        p0: data: a tensor of states, or a function of a number that gives as many. A checkpoint knows a
+            tensor again by its hash; the randomness of a function is its own and in no checkpoint.
         energy: rho_1.
         options: or as keyword arguments.
         seed: of everything random.
@@ -247,7 +263,8 @@ class BridgeTrainer:
         self.backward_optimizer = self._optimizer(self.backward, self.options.lr_backward)
         self.chains = random_states(energy, self.options.chains, self.generator)
         self.round_ = 0
-        self.history: list[dict[str, float]] = []
+        self.history: History = []
+        self._floor = Floor()
 
     def _network(self, seed: int) -> UniformMLP:
         o = self.options
@@ -261,8 +278,18 @@ class BridgeTrainer:
         """Draws of the data."""
         return _draw(self.p0, n, self.generator, self.energy.D, self.energy.V)
 
-    def fit(self, rounds: int | None = None, callback: Callback | None = None) -> Bridge:
+    def fit(
+        self,
+        rounds: int | None = None,
+        callback: Callback | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Bridge:
         """Run so many rounds (by default all that remain), and give the bridge.
+
+        Args:
+            rounds: now.
+            callback: called with the round and its figures.
+            progress: called after every update of either half with its loss.
 
         Raises:
             ValueError: a negative number.
@@ -271,7 +298,7 @@ class BridgeTrainer:
             raise ValueError(f"rounds={rounds} must not be negative")
         end = self.options.rounds if rounds is None else self.round_ + rounds
         while self.round_ < end:
-            figures = self._round()
+            figures = self._round(progress or (lambda loss: None))
             self.round_ += 1
             self.history.append(figures)
             if callback is not None:
@@ -280,14 +307,19 @@ class BridgeTrainer:
         found.data = self.p0  # type: ignore[attr-defined]
         return found
 
-    def _round(self) -> dict[str, float]:
+    def _round(self, progress: Callable[[float], None]) -> dict[str, float]:
         o = self.options
         alpha = o.alpha(self.round_)
         if self.round_ and alpha != o.alpha(self.round_ - 1):
             self.backward = self._network(self.seed + 1 + self.round_)
             self.backward_optimizer = self._optimizer(self.backward, o.lr_backward)
-        likelihoods = [self._backward_update() for _ in range(o.updates)]
-        variances = [self._forward_update(step, alpha) for step in range(o.updates)]
+        likelihoods, variances = [], []
+        for _ in range(o.updates):
+            likelihoods.append(self._backward_update())
+            progress(likelihoods[-1])
+        for step in range(o.updates):
+            variances.append(self._forward_update(step, alpha))
+            progress(variances[-1])
         last = max(1, o.updates // 10)
         return {
             "alpha": alpha,
@@ -311,7 +343,7 @@ class BridgeTrainer:
         else:
             path = self._from(self.x0(groups).repeat_interleave(o.group, 0))
         with torch.no_grad():
-            target = (alpha * evaluate(self.energy, path[-1])).clamp(min=CLAMP)
+            target = self._floor(evaluate(self.energy, path[-1]), alpha)
             target = target + path_log_prob(self.backward, path, backward=True).double()
         log_rnd = target - path_log_prob(self.forward, path).double()
         return self._descend(grouped_log_variance(log_rnd, o.group), self.forward, self.forward_optimizer)
@@ -333,13 +365,20 @@ class BridgeTrainer:
     def _descend(self, loss: Tensor, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), self.options.clip)
+        norm = float(nn.utils.clip_grad_norm_(model.parameters(), self.options.clip))
+        value = float(loss.detach())
+        if not (math.isfinite(value) and math.isfinite(norm)):
+            raise FloatingPointError(
+                f"in round {self.round_ + 1} a loss is {value} and its gradient's norm {norm}; lower "
+                f"lr_forward={self.options.lr_forward} or lr_backward={self.options.lr_backward}"
+            )
         optimizer.step()
-        return float(loss.detach())
+        return value
 
     def _identity(self) -> dict[str, Any]:
         known: dict[str, Any] = json.loads(json.dumps(vars(self.options), default=repr))
-        return {"options": known, "seed": self.seed, "D": self.energy.D, "V": self.energy.V}
+        data = hash_of(self.p0) if isinstance(self.p0, Tensor) else "a callable"
+        return {"options": known, "seed": self.seed, "D": self.energy.D, "V": self.energy.V, "data": data}
 
     def save(self, path: str | File) -> None:
         """Write everything that is needed to go on."""
@@ -351,7 +390,9 @@ class BridgeTrainer:
             "generator": self.generator.get_state(),
             "chains": self.chains,
             "round": self.round_,
-            "history": self.history,
+            "history": packed(self.history),
+            "least": self._floor.least,
+            "probe": probe(self.energy, self.device),
         }
         save_state(File(path), state, kind=KIND + "-training", identity=self._identity())
 
@@ -363,10 +404,12 @@ class BridgeTrainer:
             ValueError: it belongs to another training.
         """
         state = load_state(File(path), kind=KIND + "-training", identity=self._identity(), device=self.device)
+        require_same_energy(path, state["probe"], self.energy, self.device)
         for name in ("forward", "backward", "forward_optimizer", "backward_optimizer"):
             getattr(self, name).load_state_dict(state[name])
         self.generator.set_state(state["generator"].cpu())
-        self.chains, self.round_, self.history = state["chains"], state["round"], state["history"]
+        self.chains, self.round_, self.history = state["chains"], state["round"], unpacked(state["history"])
+        self._floor = Floor(state["least"])
         return self
 
 

@@ -20,8 +20,8 @@ def latents(run: Run, seed: int) -> dict[str, float]:
     """Codes of digits whose decoded images are a 1 or a 4: marginal laws of pairs of codes, and the
     classifier's hits.
 
-    Both exact: the posterior by enumeration, the sampler by its law over partly masked codes. The ablation
-    forgets the prior, so that the sampler learns the likelihood alone.
+    Both exact: the posterior by enumeration, the sampler by its law over partly masked codes. The ablations
+    forget the prior or the likelihood, so that the sampler learns the other alone.
     """
     import torch
 
@@ -33,6 +33,8 @@ def latents(run: Run, seed: int) -> dict[str, float]:
     sizes = SIZES[run.scale]
     D, V = sizes["codes"], sizes["codebook"]
     images, labels = digits()
+    if run.scale == "smoke":
+        images, labels = images[:200], labels[:200]
     latent = train_latent_images(images, labels, codes=D, codebook=V, steps=sizes["model_steps"], seed=seed)
     loglik = class_likelihood(latent.classify, CLASSES)
     truth = enumerate_law(posterior_energy(latent.prior_logprob, latent.decode, loglik, D, V)).log_prob.exp()
@@ -41,10 +43,11 @@ def latents(run: Run, seed: int) -> dict[str, float]:
         return torch.zeros(len(z))
 
     prior = flat if run.ablation == "no-prior" else latent.prior_logprob
+    seen = (lambda image: torch.zeros(len(image))) if run.ablation == "no-likelihood" else loglik
     _, sampler = fit_posterior(
         prior,
         latent.decode,
-        loglik,
+        seen,
         D,
         V,
         steps=sizes["steps"],
@@ -69,15 +72,17 @@ def latents(run: Run, seed: int) -> dict[str, float]:
 
 def add_claims(suite: ClaimSuite) -> None:
     """Declare the measures and claims of this module."""
-    measure = suite.measure(seeds={"smoke": 1, "small": 3, "full": 5}, ablations=("no-prior",))(latents)
+    measure = suite.measure(
+        seeds={"smoke": 1, "small": 3, "full": 5}, ablations=("no-prior", "no-likelihood")
+    )(latents)
     paper = "MNIST odd, even or one digit: images only."
     suite.claim(
         "posterior-of-codes-is-exact",
         of=measure,
-        figure="pair_tv",
+        figure="worst_pair_tv",
         kind="every",
         at_most=0.05,
-        statement="The mean total variation of marginal pairs of codes to the enumerated posterior "
+        statement="The total variation of every marginal pair of codes to the enumerated posterior "
         "is below 0.05.",
         paper=paper,
         unit="total variation",
@@ -92,13 +97,14 @@ def add_claims(suite: ClaimSuite) -> None:
         statement="The classifier finds the wanted classes within 2 points of exact posterior sampling.",
         paper=paper,
         unit="probability",
+        teeth="no-likelihood",
     )
     suite.claim(
-        "worst-pair-of-codes",
+        "mean-pair-of-codes",
         of=measure,
-        figure="worst_pair_tv",
-        kind="every",
-        statement="The worst pair's total variation.",
+        figure="pair_tv",
+        kind="mean",
+        statement="The mean total variation over pairs of codes.",
         paper=paper,
         unit="total variation",
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from icml_discrete_samplers.polynomials import QUBO, Polynomial
+from icml_discrete_samplers.polynomials import QUBO, Polynomial, _dimod
 
 LARGEST = 2 << 30  # bytes of an array that is read
 _IDX_TYPE = 0x08  # unsigned bytes, which MNIST has
@@ -33,7 +34,7 @@ def read_states(path: Path) -> Int64[Tensor, "n D"]:
         if path.suffix == ".csv":
             array = np.loadtxt(path, delimiter=",", dtype=np.int64, ndmin=2)
         elif path.suffix in (".npy", ".npz"):
-            loaded = np.load(path, allow_pickle=False)
+            loaded = _loaded(path)
             array = loaded["x"] if path.suffix == ".npz" else loaded
         else:
             raise ValueError("the name must end in .npy, .npz or .csv")
@@ -59,11 +60,11 @@ def read_problem(path: Path, beta: float = 1.0) -> Polynomial:
         if path.suffix == ".json":
             return _of_json(json.loads(path.read_text(encoding="utf-8")), beta)
         if path.suffix == ".npy":
-            return QUBO(np.load(path, allow_pickle=False), beta=beta)
+            return QUBO(_loaded(path), beta=beta)
         if path.suffix == ".npz":
             from scipy.sparse import load_npz
 
-            with np.load(path, allow_pickle=False) as loaded:
+            with _loaded(path) as loaded:
                 dense = loaded["Q"] if "Q" in loaded.files else None
             return QUBO(load_npz(path) if dense is None else dense, beta=beta)
     except (KeyError, TypeError, ValueError, OSError, RecursionError) as error:
@@ -75,9 +76,7 @@ def _of_json(data: Any, beta: float) -> Polynomial:
     if not isinstance(data, dict):
         raise ValueError("the top level is no object")
     if data.get("type") == "BinaryQuadraticModel":
-        import dimod
-
-        return QUBO(dimod.BinaryQuadraticModel.from_serializable(data), beta=beta)
+        return QUBO(_dimod().BinaryQuadraticModel.from_serializable(data), beta=beta)
     terms: dict[Any, float] = {}
     for labels, c in data["terms"]:
         key = tuple(tuple(v) if isinstance(v, list) else v for v in labels)
@@ -100,7 +99,7 @@ def read_images(folder: Path) -> tuple[Float[Tensor, "n pixels"], Int64[Tensor, 
     archives = [folder] if folder.suffix == ".npz" else sorted(folder.glob("*.npz"))
     if archives:
         _require(archives[0])
-        with np.load(archives[0], allow_pickle=False) as loaded:
+        with _loaded(archives[0]) as loaded:
             names = ("x_train", "y_train") if "x_train" in loaded else ("x", "y")
             if any(name not in loaded for name in names):
                 raise ValueError(
@@ -137,6 +136,19 @@ def _idx(path: Path) -> Any:
     if len(data) != size:
         raise ValueError(f"{path} ends after {len(data)} of {size} bytes")
     return np.frombuffer(data, dtype=np.uint8).reshape(shape)
+
+
+def _loaded(path: Path) -> Any:
+    """An array or archive, whose unpacked size is looked at first."""
+    if path.suffix == ".npz":
+        try:
+            with zipfile.ZipFile(path) as archive:
+                size = sum(member.file_size for member in archive.infolist())
+        except zipfile.BadZipFile as error:
+            raise ValueError(f"{path} is no .npz archive: {error}") from error
+        if size > LARGEST:
+            raise ValueError(f"{path} unpacks to {size} bytes, more than {LARGEST}")
+    return np.load(path, allow_pickle=False)
 
 
 def _require(path: Path) -> None:

@@ -48,8 +48,13 @@ def index_of(x: Int64[Tensor, "n D"], V: int) -> Int64[Tensor, " n"]:
     return (x * places).sum(1)
 
 
-def enumerate_law(energy: Energy, limit: int = LIMIT) -> ExactLaw:
+def enumerate_law(energy: Energy, limit: int = LIMIT, device: str | torch.device = "cpu") -> ExactLaw:
     """Every state's probability.
+
+    Args:
+        energy: whose.
+        limit: most states.
+        device: where the energy wants its states; the law lies on the CPU.
 
     Raises:
         ValueError: more than ``limit`` states.
@@ -60,7 +65,9 @@ def enumerate_law(energy: Energy, limit: int = LIMIT) -> ExactLaw:
             f"{energy.V}^{energy.D} = {count} states are more than {limit}; enumeration is too large"
         )
     parts = [
-        evaluate(energy, states_of(torch.arange(first, min(first + _CHUNK, count)), energy.D, energy.V))
+        evaluate(
+            energy, states_of(torch.arange(first, min(first + _CHUNK, count)), energy.D, energy.V).to(device)
+        ).cpu()
         for first in range(0, count, _CHUNK)
     ]
     log_rho = torch.cat(parts)

@@ -262,7 +262,7 @@ def metrics(seed: int) -> Example:
 
     def check(figures):
         assert figures["two_point_error"] == 0.0
-        assert figures["tv"] < 0.15
+        assert figures["tv_of_samples"] < 0.15
         assert figures["mmd"] < 0.05
 
     return Example(

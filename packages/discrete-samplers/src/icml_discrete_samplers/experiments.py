@@ -12,13 +12,14 @@ from torch import Tensor
 
 from icml_discrete_samplers.exact import ExactLaw, sampler_law, states_of
 from icml_discrete_samplers.metrics import total_variation
-from icml_discrete_samplers.off_policy import OffPolicyTrainer
+from icml_discrete_samplers.off_policy import OffPolicyOptions, OffPolicyTrainer
 from icml_discrete_samplers.sampler import MaskedSampler
 from icml_discrete_samplers.targets import Target
 
 ON_POLICY = {"buffer": None, "mcmc": None}
 BUFFER = {"buffer": "iw", "mcmc": None}
-EVERY = 100  # updates between two explorations: ten in a small run of 1000, of 40 in the paper's 20,000
+# Updates between two explorations of a run of 1000: ten, where the paper's 20,000 have forty, 500 apart.
+EVERY = 100
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,9 @@ class Modes:
 def train(
     target: Target, seed: int, steps: int, hidden: int = 256, layers: int = 2, **options: Any
 ) -> MaskedSampler:
-    """A sampler of a target's energy, after so many updates."""
-    chosen: dict[str, Any] = {"k": 1, "mcmc_every": EVERY, "steps": steps, "seed": seed} | options
+    """A sampler of a target's energy, after so many updates; as long as the paper's it explores as seldom."""
+    every = EVERY if steps < 10_000 else OffPolicyOptions.mcmc_every
+    chosen: dict[str, Any] = {"k": 1, "mcmc_every": every, "steps": steps, "seed": seed} | options
     network = {"hidden": hidden, "layers": layers}
     return OffPolicyTrainer(target.energy, network=network, **chosen).fit()
 
@@ -87,10 +89,20 @@ def seeds_of(seed: int, count: int) -> list[int]:
     return torch.randint(0, 2**31 - 1, (count,), generator=g).tolist()
 
 
+def median(values: list[float]) -> float:
+    """The middle one, of an odd number."""
+    return sorted(values)[len(values) // 2]
+
+
+def mean(values: list[float]) -> float:
+    """The mean."""
+    return math.fsum(values) / len(values)
+
+
 def spread(values: list[float]) -> float:
     """Standard deviation over seeds."""
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / max(1, len(values) - 1))
+    middle = mean(values)
+    return math.sqrt(math.fsum((v - middle) ** 2 for v in values) / max(1, len(values) - 1))
 
 
 def pair_law(law: Float64[Tensor, " states"], D: int, V: int) -> Float64[Tensor, "pairs V V"]:

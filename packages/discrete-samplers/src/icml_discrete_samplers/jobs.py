@@ -25,8 +25,8 @@ def masked(
     hidden: int = 256,
     layers: int = 4,
     loss: Literal["tb", "lv", "ce", "re_rf", "wdce"] = "tb",
-    buffer: Literal["iw", "uniform", "density", "none"] = "iw",
-    mcmc: str = "hamming_ball",
+    buffer: Literal["iw", "uniform", "density", "none"] | None = None,
+    mcmc: str | None = None,
     steps: int = 20_000,
     batch: int = 128,
     k_min: int = 1,
@@ -52,8 +52,9 @@ def masked(
         hidden: width of the MLP.
         layers: hidden layers of the MLP.
         loss: trajectory balance, log variance, or a comparator (on-policy).
-        buffer: how the replay buffer is drawn from; none trains on-policy.
-        mcmc: kernel of exploration, or none.
+        buffer: how the replay buffer is drawn from; none trains on-policy. By default iw, and none for a
+            comparator, which knows nothing else.
+        mcmc: kernel of exploration, or none; by default hamming_ball where there is a buffer.
         steps: updates.
         batch: paths an update.
         k_min: fewest sites revealed a step in training.
@@ -72,16 +73,20 @@ def masked(
     from icml_discrete_samplers.off_policy import OffPolicyTrainer
 
     given = _target(target, problem, beta, run.seed)
-    on_policy = buffer == "none" or loss in ("ce", "re_rf", "wdce")
-    trainer = OffPolicyTrainer(
+    if buffer is None:
+        buffer = "none" if loss in ("ce", "re_rf", "wdce") else "iw"
+    if mcmc is None:
+        mcmc = "none" if buffer == "none" else "hamming_ball"
+    trainer = _asked(
+        OffPolicyTrainer,
         given.energy,
         model,
         seed=run.seed,
         device=run.device,
         network={"hidden": hidden, "layers": layers} if model == "masked_mlp" else {},
         loss=loss,
-        buffer=None if on_policy else buffer,
-        mcmc=None if on_policy or mcmc == "none" else mcmc,
+        buffer=None if buffer == "none" else buffer,
+        mcmc=None if mcmc == "none" else mcmc,
         steps=steps,
         batch=batch,
         k=(k_min, k_max),
@@ -108,7 +113,7 @@ def masked(
         rows = given.energy.labelled(states.cpu())
         best = [
             {"energy": e, "state": {str(k): v for k, v in row.items()}}
-            for row, e in zip(rows, (energies / beta).tolist(), strict=True)
+            for row, e in zip(rows, energies.tolist(), strict=True)
         ]
         _write_json(run, "best.json", {"fingerprint": given.energy.fingerprint, "states": best})
     _write_json(run, "figures.json", figures)
@@ -155,10 +160,11 @@ def mcmc(
 
     from icml_discrete_samplers import mcmc as chains_of
     from icml_discrete_samplers.data_files import read_states
+    from icml_discrete_samplers.diagnostics import AGREE
 
     given = _target(target, problem, beta, run.seed)
     x: Any = chains if start is None else read_states(start)
-    with run.progress("chains", total=1) as bar:
+    with run.progress("chains", total=steps + burn_in) as bar:
         found = chains_of.run(
             given.energy,
             x,
@@ -169,14 +175,16 @@ def mcmc(
             burn_in=burn_in,
             temperatures=temperatures,
             device=run.device,
+            callback=bar.advance,
         )
-        bar.advance(1)
     with run.path("samples.npz") as temporary, temporary.open("wb") as stream:
         np.savez(stream, x=found.x.cpu().numpy(), log_density=found.log_density.cpu().numpy())
     figures: dict[str, Any] = {"accept_rate": found.accept_rate}
+    if found.diagnoses:
+        figures["mixed"] = bool(found.rhat <= AGREE)
     for name, value in (("rhat", found.rhat), ("ess", found.ess), ("time", found.autocorrelation_time)):
-        if np.isfinite(value):
-            figures[name] = value
+        if not np.isnan(value):  # JSON has no infinity, which is that of chains that never moved
+            figures[name] = value if np.isfinite(value) else "inf"
     if temperatures is not None:
         figures["swap_rates"] = list(found.swap_rates)
     if found.log_z is not None:
@@ -197,6 +205,8 @@ def bridge(
     data: Path | None = None,
     source: str = "9gmm",
     target: str = "9gmm",
+    problem: Path | None = None,
+    beta: float = 1.0,
     steps: int = 20,
     rounds: int = 50,
     updates: int = 2500,
@@ -217,6 +227,8 @@ def bridge(
         data: states to transport: .npy, .npz or .csv; by default samples of ``source``.
         source: a named target whose samples are the data.
         target: a named target: where the data go; its centres have another seed than the source's.
+        problem: a QUBO or polynomial instead: .json, .npy, .npz.
+        beta: inverse temperature of the problem.
         steps: N, of the chains.
         rounds: of iterative proportional fitting.
         updates: of each half of a round.
@@ -235,7 +247,7 @@ def bridge(
     from icml_discrete_samplers.data_files import read_states
     from icml_discrete_samplers.figures import states, training_curves
 
-    aim = _target(target, None, 1.0, run.seed + 1)
+    aim = _target(target, problem, beta, run.seed + 1)
     p0 = _target(source, None, 1.0, run.seed).sample(20_000, run.seed) if data is None else read_states(data)
     trainer = BridgeTrainer(
         p0,
@@ -254,15 +266,14 @@ def bridge(
     )
     if run.resumed and run.file(CHECKPOINT).is_file():
         trainer.restore(run.file(CHECKPOINT))
-    with run.progress("rounds", total=rounds - trainer.round_) as bar:
+    with run.progress("updates", total=2 * updates * (rounds - trainer.round_)) as bar:
 
         def report(round_: int, figures: dict[str, float]) -> None:
             run.log(round_, **figures)
-            bar.advance(1, variance=figures["variance_forward"])
             with run.path(CHECKPOINT) as temporary:
                 trainer.save(temporary)
 
-        found = trainer.fit(callback=report)
+        found = trainer.fit(callback=report, progress=lambda loss: bar.advance(1, loss=loss))
     with run.path("bridge.safetensors") as temporary:
         found.save(temporary)
     x0 = trainer.x0(samples)
@@ -273,7 +284,7 @@ def bridge(
         with run.path("training.png") as temporary:
             training_curves(found.history, temporary)
         with run.path("samples.png") as temporary:
-            states(aim.energy, x1.cpu(), temporary, aim.sample(samples, run.seed))
+            states(aim.energy, x1.cpu(), temporary, _truth(aim, run.seed, samples))
     return {"target": aim.name, "rounds": trainer.round_, "hamming": float((x0 != x1).double().sum(1).mean())}
 
 
@@ -320,9 +331,19 @@ def posterior(
 
     wanted = [1, 4] if classes is None else classes
     images, labels = digits() if data is None else read_images(data)
-    latent = train_latent_images(
-        images, labels, codes=codes, codebook=codebook, steps=autoencoder_steps, seed=run.seed
-    )
+    missing = sorted(set(wanted) - set(labels.tolist()))
+    if missing:
+        raise UserError(f"classes {missing} are not among the labels {sorted(set(labels.tolist()))[:20]}")
+    with run.progress("autoencoder and prior", total=autoencoder_steps + max(1, autoencoder_steps)) as bar:
+        latent = train_latent_images(
+            images,
+            labels,
+            codes=codes,
+            codebook=codebook,
+            steps=autoencoder_steps,
+            seed=run.seed,
+            callback=lambda step, loss: bar.advance(1, loss=loss),
+        ).to(run.device)
     loglik = class_likelihood(latent.classify, wanted, temperature)
     with run.progress("training", total=steps) as bar:
 
@@ -340,6 +361,7 @@ def posterior(
             steps=steps,
             batch=batch,
             seed=run.seed,
+            device=run.device,
             callback=report,
             coverage=coverage,
             network={"hidden": 128, "layers": 2},
@@ -348,9 +370,10 @@ def posterior(
         sampler.save(temporary)
     z = sampler.sample(samples, seed=run.seed)
     decoded = latent.decode(z)
+    found = latent.classify(decoded).argmax(1)
+    z, decoded = z.cpu(), decoded.cpu()
     with run.path("samples.npz") as temporary, temporary.open("wb") as stream:
         np.savez(stream, z=z.numpy(), images=decoded.numpy())
-    found = latent.classify(decoded).argmax(1)
     figures: dict[str, Any] = {
         "accuracy": float(sum((found == c).double().mean() for c in wanted)),
         "reconstruction_error": latent.error,
@@ -375,33 +398,38 @@ def _target(name: str, problem: Path | None, beta: float, seed: int) -> Target:
         raise UserError(str(error)) from error
 
 
-def _truth(given: Target, seed: int) -> Any:
+def _asked(make: Any, *args: Any, **options: Any) -> Any:
+    """A trainer, or one line about options that do not fit."""
     try:
-        return given.sample(2000, seed)
+        return make(*args, **options)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _truth(given: Target, seed: int, n: int = 2000) -> Any:
+    try:
+        return given.sample(n, seed)
     except ValueError:
         return None
 
 
 def _train(run: Run, trainer: Any, steps: int, every: int) -> None:
-    """Train with progress, figures, and checkpoints also on Ctrl-C."""
+    """Train with progress, figures, and checkpoints between updates.
+
+    Ctrl-C comes in the midst of an update, of which nothing is kept: --resume continues from the last
+    checkpoint.
+    """
     with run.progress("training", total=max(0, steps - trainer.step_)) as bar:
 
         def report(step: int, figures: dict[str, float]) -> None:
             if step % 10 == 0 or step == steps:
                 run.log(step, **figures)
             bar.advance(1, loss=figures["loss"])
-            if every and step % every == 0:
-                save()
+            if every and (step % every == 0 or step == steps):
+                with run.path(CHECKPOINT) as temporary:
+                    trainer.save(temporary)
 
-        def save() -> None:
-            with run.path(CHECKPOINT) as temporary:
-                trainer.save(temporary)
-
-        try:
-            trainer.fit(callback=report)
-        finally:
-            if every and trainer.step_:
-                save()
+        trainer.fit(callback=report)
 
 
 def _draw(run: Run, history: list[dict[str, float]], energy: Any, x: Any, truth: Any) -> None:

@@ -10,6 +10,7 @@ latents, which can be enumerated.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,9 @@ from torch import Tensor, nn
 from icml_discrete_samplers.masked import Path, path_log_prob
 from icml_discrete_samplers.networks import MaskedMLP
 
+Report = Callable[[int, float], None]
 COMMITMENT = 0.25  # weight of the encoder's distance to its code
+MOST_CLASSES = 10_000
 WARM = 0.3  # share of the steps before codes are quantised
 
 
@@ -108,6 +111,12 @@ class LatentImages:
         """Images of latents."""
         return self.vae.decode(z)
 
+    def to(self, device: str | torch.device) -> LatentImages:
+        """Move everything to a device."""
+        self.vae, self.prior = self.vae.to(device), self.prior.to(device)
+        self.weight, self.bias = self.weight.to(device), self.bias.to(device)
+        return self
+
     def classify(self, images: Float[Tensor, "n pixels"]) -> Float[Tensor, "n classes"]:
         """Logits of classes."""
         return images @ self.weight.T + self.bias
@@ -122,24 +131,41 @@ def train_latent_images(
     steps: int = 600,
     batch: int = 256,
     seed: int = 0,
+    callback: Callable[[int, float], None] | None = None,
 ) -> LatentImages:
     """Train autoencoder, prior and classifier on images with pixels in 0..1.
 
+    Args:
+        images: a row each.
+        labels: class numbers; those that are missing below the largest are classes that are never found.
+        codes: latent sites.
+        codebook: symbols of each.
+        steps: updates of the autoencoder and of the prior.
+        batch: images an update.
+        seed: of everything random.
+        callback: called after every update of either with its number and loss.
+
     Raises:
-        ValueError: images and labels that do not match, or pixels out of range.
+        ValueError: images and labels that do not match, pixels or labels out of range, or one class alone.
     """
     if images.ndim != 2 or len(images) != len(labels) or not len(images):
         raise ValueError(f"images {list(images.shape)} and labels {list(labels.shape)} do not match")
     if not bool(torch.isfinite(images).all()) or float(images.min()) < 0 or float(images.max()) > 1:
         raise ValueError("pixels must be numbers from 0 to 1")
+    if int(labels.min()) < 0 or int(labels.max()) >= MOST_CLASSES or len(labels.unique()) < 2:
+        raise ValueError(
+            f"labels {labels.unique().tolist()[:5]} must be two or more class numbers from 0 to "
+            f"{MOST_CLASSES - 1}"
+        )
     g = torch.Generator().manual_seed(seed)
     vae = ProductVAE(images.shape[1], codes, codebook, seed=seed)
-    _train_vae(vae, images, steps, batch, g)
+    report = callback or (lambda step, loss: None)
+    _train_vae(vae, images, steps, batch, g, report)
     with torch.no_grad():
         z = vae.encode(images)
         error = float((vae.decode(z) - images).square().mean())
     prior = MaskedMLP(codes, codebook, hidden=128, layers=2, seed=seed + 1)
-    _train_prior(prior, z, max(steps, 1), batch, g)
+    _train_prior(prior, z, max(steps, 1), batch, g, lambda step, loss: report(steps + step, loss))
     weight, bias = _classifier(images, labels)
     for module in (vae, prior):
         module.requires_grad_(False)
@@ -154,7 +180,9 @@ def digits() -> tuple[Float[Tensor, "n 64"], Int64[Tensor, " n"]]:
     return torch.tensor(found.data / 16.0, dtype=torch.float32), torch.tensor(found.target)
 
 
-def _train_vae(vae: ProductVAE, images: Tensor, steps: int, batch: int, g: torch.Generator) -> None:
+def _train_vae(
+    vae: ProductVAE, images: Tensor, steps: int, batch: int, g: torch.Generator, report: Report
+) -> None:
     optimizer = torch.optim.Adam(vae.parameters(), lr=2e-3)
     warm = int(WARM * steps)
     for step in range(steps):
@@ -174,16 +202,20 @@ def _train_vae(vae: ProductVAE, images: Tensor, steps: int, batch: int, g: torch
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        report(step + 1, float(loss.detach()))
 
 
-def _train_prior(prior: MaskedMLP, z: Tensor, steps: int, batch: int, g: torch.Generator) -> None:
+def _train_prior(
+    prior: MaskedMLP, z: Tensor, steps: int, batch: int, g: torch.Generator, report: Report
+) -> None:
     optimizer = torch.optim.AdamW(prior.parameters(), lr=2e-3, weight_decay=0.05)
-    for _ in range(steps):
+    for step in range(steps):
         part = z[torch.randint(0, len(z), (batch,), generator=g)]
         loss = -path_log_prob(prior, _raster(part)).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        report(step + 1, float(loss.detach()))
 
 
 def _raster(z: Tensor) -> Path:
@@ -199,7 +231,11 @@ def _classifier(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     bias = torch.tensor(fitted.intercept_, dtype=torch.float32)
     if len(weight) == 1:  # two classes share one row of coefficients
         weight, bias = torch.cat([-weight, weight]) / 2, torch.cat([-bias, bias]) / 2
-    return weight, bias
+    # A row for each label up to the largest: column c is class c, and what has no images is never found.
+    known = torch.tensor(fitted.classes_).long()
+    count = int(known.max()) + 1
+    every = torch.zeros(count, images.shape[1]).index_copy_(0, known, weight)
+    return every, torch.full((count,), -torch.inf).index_copy_(0, known, bias)
 
 
 def side(pixels: int) -> int:

@@ -14,7 +14,6 @@ from torch import Tensor
 from icml_discrete_samplers.networks import MaskedModel
 
 LOSSES = ("tb", "lv", "ce", "re_rf", "wdce")
-CLAMP = -1e4  # stands for -inf of impossible states in the loss
 
 
 def trajectory_balance(log_rnd: Float[Tensor, " n"], log_z: Float[Tensor, ""]) -> Float[Tensor, ""]:

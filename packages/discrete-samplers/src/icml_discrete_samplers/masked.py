@@ -119,7 +119,7 @@ def path_log_prob_step_by_step(model: MaskedModel, path: Path) -> Float[Tensor, 
     for first, last in pairwise(bounds):
         sites = path.order[:, first:last]
         symbols = path.x.gather(1, sites)
-        logp = model(state).gather(1, sites[..., None].expand(-1, -1, model.V))
-        total = total + logp.gather(-1, symbols[..., None]).sum((1, 2))
+        logits = model.logits(state).gather(1, sites[..., None].expand(-1, -1, model.V))
+        total = total + logits.log_softmax(-1).gather(-1, symbols[..., None]).sum((1, 2))
         state = state.scatter(1, sites, symbols)
     return total

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -57,7 +57,9 @@ class Chains:
         kept: the states then, where they were asked for.
         diagnoses: R-hat, autocorrelation time and effective size of log density and order parameter.
         swap_rates: (tempering) accepted exchanges between neighbouring rungs.
-        log_z: (tempering down to beta = 0) log Z by thermodynamic integration.
+        log_z: (tempering down to beta = 0) log Z by thermodynamic integration, over the states that the
+            kernel reaches: those of the constraint that it keeps. None where an impossible state was met,
+            whose share of all states is not known, or where the chains keep different constraints.
         log_z_se: its standard error over chains.
     """
 
@@ -106,6 +108,7 @@ def run(
     keep: bool = False,
     diagnose: bool = True,
     device: str | torch.device | None = None,
+    callback: Callable[[int], None] | None = None,
 ) -> Chains:
     """Take ``n_steps`` of a kernel from the states ``x`` (or from so many random ones).
 
@@ -125,6 +128,7 @@ def run(
         keep: keep the recorded states.
         diagnose: R-hat and its like, with a warning above 1.05 from four chains on.
         device: of random starts.
+        callback: called after every ``thin`` steps, also of the burn-in, with how many were taken.
 
     Raises:
         ValueError: counts that do not fit, a schedule that does not end at 1, states out of range, or a
@@ -149,6 +153,8 @@ def run(
         found = moves.advance(energy, state, log_density, inverse * first, length, generator)
         state, log_density = found.x, found.log_density
         state, log_density = _exchange(state, log_density, rungs, n, swaps, False, generator, odd=number % 2)
+        if callback is not None:
+            callback(length)
     traces, orders, kept = [], [], []
     for draw in range(draws):
         scale = float(executed[draw * thin])
@@ -160,9 +166,11 @@ def run(
         orders.append(_order(energy, state[:n]).cpu())
         if keep:
             kept.append(state[:n].clone())
+        if callback is not None:
+            callback(thin)
     every = torch.stack(traces).view(draws, len(rungs), n) if draws else torch.zeros(0, len(rungs), n)
     trace = every[:, 0].numpy()
-    log_z, se = _thermodynamic(energy, every, rungs)
+    log_z, se = _thermodynamic(every, rungs, moves.log_reached(energy, start))
     return Chains(
         state[:n].clone(),
         log_density[:n].clone(),
@@ -280,19 +288,22 @@ def _diagnosed(trace: ndarray, orders: list[Tensor], betas: object, n: int) -> d
 
 
 def _thermodynamic(
-    energy: Energy, every: Float64[Tensor, "draws rungs n"], rungs: list[float]
+    every: Float64[Tensor, "draws rungs n"], rungs: list[float], log_reached: float | None
 ) -> tuple[float | None, float | None]:
-    """log Z = D log V + integral over beta of E_beta[log rho], chain by chain.
+    """log Z = log (number of states) + integral over beta of E_beta[log rho], chain by chain.
 
     The trapezoid's error is corrected by the variances, which are the integrand's slopes (Friel, Hurn and
     Wyse, Improving power posterior estimation of statistical evidence, Statistics and Computing 24 (2014)
     709-723).
     """
-    if rungs[-1] != 0.0 or len(every) < 2 or every.shape[2] < 2 or not bool(torch.isfinite(every).all()):
+    if rungs[-1] != 0.0 or log_reached is None or len(every) < 2 or every.shape[2] < 2:
+        return None, None
+    if not bool(torch.isfinite(every).all()):
         return None, None
     mean = every.mean(0)
-    slope = every.var(0, correction=0)
-    total = torch.full((every.shape[2],), energy.D * math.log(energy.V), dtype=torch.float64)
+    # Over all chains: within one, variances are too small by the correlation of its draws.
+    slope = every.var((0, 2), correction=0)
+    total = torch.full((every.shape[2],), log_reached, dtype=torch.float64)
     for k in range(len(rungs) - 1):
         h = rungs[k] - rungs[k + 1]
         total += 0.5 * h * (mean[k] + mean[k + 1]) - h * h / 12 * (slope[k] - slope[k + 1])

@@ -4,6 +4,7 @@ state.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,7 +25,13 @@ class Moved(NamedTuple):
 
 
 class Kernel:
-    """A transition that leaves rho^beta unchanged, with a beta for each chain."""
+    """A transition that leaves rho^beta unchanged, with a beta for each chain; at beta = 0 all states that it
+    reaches are alike, impossible ones too.
+    """
+
+    def log_reached(self, energy: Energy, x: Int64[Tensor, "n D"]) -> float | None:
+        """log of how many states are reached from ``x``; None where that differs from chain to chain."""
+        return energy.D * math.log(energy.V)
 
     def check(self, energy: Energy, x: Int64[Tensor, "n D"]) -> None:
         """Refuse an energy or states that the kernel cannot work on (ValueError)."""
@@ -61,6 +68,7 @@ class Kernel:
         ratio = torch.where(both, 0.0, beta * (other - torch.where(both, other, own)))
         ratio = torch.where(torch.isinf(own) & ~torch.isinf(other), torch.inf, ratio)
         ratio = torch.where(torch.isinf(other) & ~torch.isinf(own), -torch.inf, ratio)
+        ratio = torch.where(beta == 0, 0.0, ratio)
         u = torch.rand(own.shape, generator=generator, device=own.device, dtype=torch.float64)
         return u < torch.exp(ratio.clamp(max=0.0))
 
@@ -130,7 +138,8 @@ class Gibbs(Kernel):
             every[rows, :, site] = torch.arange(energy.V, device=x.device)
             values = evaluate(energy, every.view(-1, energy.D)).view(n, energy.V)
             stuck = torch.isinf(values).all(1, keepdim=True)
-            law = torch.where(stuck, 0.0, beta[:, None] * values).softmax(1)
+            level = stuck | (beta == 0)[:, None]
+            law = torch.where(level, 0.0, beta[:, None] * values).softmax(1)
             symbol = torch.multinomial(law, 1, generator=generator)[:, 0]
             moved += symbol != x[rows, site]
             x = every[rows, symbol]
@@ -157,21 +166,31 @@ class SwendsenWang(Kernel):
         """See :meth:`Kernel.advance`; a step is a sweep."""
         self.check(energy, x)
         result = x.clone()
+        moved = torch.zeros(len(x), dtype=torch.int64, device=x.device)
         for value in beta.unique().tolist():
             rows = beta == value
             bonds = energy.bonds(value, self.ghost_site)
             spins = x[rows].view(-1, energy.L, energy.L).to(torch.int8)
             options = {"ghost": bonds.ghost, "ghost_state": bonds.ghost_state}
-            found = swendsen_wang(spins, bonds.p, bonds.q, n_steps, draw_seed(generator), **options)
-            result[rows] = found.spins.flatten(1).long()
-        # Every sweep is accepted; only whether the state is another one at the end is known.
-        changed = (result != x).any(1).long() * n_steps
-        return Moved(result, evaluate(energy, result), changed)
+            # Sweep by sweep, since a sweep that leaves the state as it was is no move.
+            for _ in range(n_steps):
+                found = swendsen_wang(spins, bonds.p, bonds.q, 1, draw_seed(generator), **options).spins
+                moved[rows] += (found != spins).flatten(1).any(1).long()
+                spins = found
+            result[rows] = spins.flatten(1).long()
+        return Moved(result, evaluate(energy, result), moved)
 
 
 @dataclass(frozen=True)
 class Swap(Kernel):
     """Two sites of unequal symbols exchange them: the composition stays, and no move is empty."""
+
+    def log_reached(self, energy: Energy, x: Tensor) -> float | None:
+        """log of the multinomial coefficient of the composition, where all chains have the same."""
+        counts = torch.nn.functional.one_hot(x, energy.V).sum(1).double()
+        if not len(x) or not bool((counts == counts[0]).all()):
+            return None
+        return float(torch.lgamma(counts.new_tensor(energy.D + 1.0)) - torch.lgamma(counts[0] + 1).sum())
 
     def check(self, energy: Energy, x: Tensor) -> None:
         """Every state has two unequal symbols."""
@@ -217,6 +236,14 @@ class OneHot(Kernel):
                 raise ValueError(
                     f"state {row} has {int(x[row, list(group)].sum())} ones in group {group}; give init="
                 )
+
+    def log_reached(self, energy: Energy, x: Tensor) -> float | None:
+        """sum of the logs of the groups' sizes, where the sites in no group are the same in all chains."""
+        fixed = torch.ones(energy.D, dtype=torch.bool, device=x.device)
+        fixed[[i for group in self.groups for i in group]] = False
+        if not len(x) or not bool((x[:, fixed] == x[0, fixed]).all()):
+            return None
+        return sum(math.log(len(group)) for group in self.groups)
 
     def propose(self, energy, x, generator) -> Tensor:  # type: ignore[no-untyped-def]
         """A group, then another site of it."""

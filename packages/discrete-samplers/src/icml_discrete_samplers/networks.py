@@ -171,7 +171,7 @@ class MaskedMLP(MaskedModel):
         sums = prefix_embed_cumsum(self.weight_in, x, order, sizes, trusted=True)
         h = self._trunk(sums).flatten(0, 1)
         rows = reveal_step(order, sizes).T * n + torch.arange(n, device=x.device)
-        by_site = h.index_select(0, rows.reshape(-1)).view(self.D, n, -1)
+        by_site = h.index_select(0, rows.reshape(-1)).view(self.D, n, h.shape[1])
         return torch.baddbmm(self.bias_out[:, None], by_site, self.weight_out).transpose(0, 1)
 
     def begin(self, n: int) -> Any:
@@ -351,6 +351,10 @@ class UniformMLP(nn.Module):
             )
         if x.numel() and not 0 <= int(x.min()) <= int(x.max()) < self.V:
             raise ValueError(f"x has symbols {int(x.min())} to {int(x.max())}; expected 0..{self.V - 1}")
+        return self.logits(x, t)
+
+    def logits(self, x: Int64[Tensor, "n D"], t: Float[Tensor, "n 1"]) -> Float[Tensor, "n D V"]:
+        """The same without looking at x first, which waits for the device."""
         places = x + torch.arange(self.D, device=x.device) * self.V
         phase = t.to(self.symbols.dtype) * self.rates.to(self.symbols.dtype)
         h = nn.functional.embedding_bag(places, self.symbols, mode="sum")

@@ -17,6 +17,7 @@ section 4.)
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path as File
@@ -35,6 +36,7 @@ from icml_discrete_samplers.moves import Kernel, kernel_of
 from icml_discrete_samplers.networks import MaskedModel, build_masked
 from icml_discrete_samplers.replay import Priority, ReplayBuffer
 from icml_discrete_samplers.sampler import MaskedSampler
+from icml_discrete_samplers.training_state import Floor, History, packed, probe, require_same_energy, unpacked
 
 KIND = "icml-discrete-samplers-training"
 Callback = Callable[[int, dict[str, float]], None]
@@ -56,7 +58,7 @@ class OffPolicyOptions:
         k: sites revealed a step in training: a number, or (k_min, k_max) drawn evenly for each step.
         anneal: share of the steps over which beta rises linearly to 1.
         batch: paths an update.
-        capacity, prefill: of the buffers, in batches.
+        capacity, prefill: of the buffers, in batches; with prefill 0 replay begins after the first update.
         optimizer: a name that ``icml_core.optimizers.torch_optimizer`` knows.
         lr, lr_log_z, weight_decay, clip: of the optimizer; the gradient's norm is clipped.
         ema: decay of the averaged weights that sampling uses at the end; 0 for the last weights.
@@ -182,7 +184,8 @@ class OffPolicyTrainer:
         self.buffer = ReplayBuffer(size, energy.D, self.device)
         self.mcmc_buffer = ReplayBuffer(size, energy.D, self.device)
         self.average = copy.deepcopy(self.model) if self.options.ema else None
-        self.history: list[dict[str, float]] = []
+        self.history: History = []
+        self._floor = Floor()
         self._initial = None if initial is None else require_states(initial, energy.D, energy.V, "initial")
         self._wdce: tuple[Tensor, Tensor] | None = None
 
@@ -239,9 +242,10 @@ class OffPolicyTrainer:
     def _update(self) -> dict[str, float]:
         options, step = self.options, self.step_
         beta = options.beta(step)
-        if options.mcmc is not None and step % options.mcmc_every == 0:
+        if options.mcmc is not None and step % options.mcmc_every == 0 and len(self.buffer):
             self._explore()
-        on_policy = options.on_policy(step)
+        # Replay begins with the first states, which without prefill= the first update finds.
+        on_policy = options.on_policy(step) or len(self.buffer) == 0
         figures = {"beta": beta, "on_policy": float(on_policy)}
         if options.loss == "wdce":
             loss = self._denoising(beta)
@@ -250,7 +254,7 @@ class OffPolicyTrainer:
                 path, log_prob = self._rollout()
                 log_rho = evaluate(self.energy, path.x)
                 log_rnd = log_rho - log_prob
-                figures["elbo"] = float(log_rnd.clamp(min=losses.CLAMP).mean())
+                figures["elbo"] = float((self._floor(log_rho) - log_prob).mean())
                 if options.buffer is not None:
                     self.buffer.add(path.x, log_rho, log_rnd)
             else:
@@ -258,14 +262,18 @@ class OffPolicyTrainer:
                 log_rho = evaluate(self.energy, path.x)
             loss = self._loss(beta, log_rho, path)
         figures["loss"] = float(loss.detach())
+        if not math.isfinite(figures["loss"]):
+            raise FloatingPointError(
+                f"the loss of update {step + 1} is {figures['loss']}; the weights are those of the update "
+                f"before. Lower lr={options.lr} or clip={options.clip}, or go on from an earlier checkpoint"
+            )
         self._descend(loss)
         figures["log_z"] = float(self.log_z.detach())
         return figures
 
     def _loss(self, beta: float, log_rho: Float64[Tensor, " n"], path: Path) -> Float[Tensor, ""]:
         log_f = path_log_prob(self.model, path).double()
-        scaled = (beta * log_rho).clamp(min=losses.CLAMP)
-        log_rnd = scaled - log_f
+        log_rnd = self._floor(log_rho, beta) - log_f
         if self.options.loss == "tb":
             return losses.trajectory_balance(log_rnd, self.log_z)
         if self.options.loss == "lv":
@@ -278,7 +286,7 @@ class OffPolicyTrainer:
         if self._wdce is None or self.step_ % self.options.resample == 0:
             path, log_prob = self._rollout()
             log_rho = evaluate(self.energy, path.x)
-            self._wdce = path.x, ((beta * log_rho).clamp(min=losses.CLAMP) - log_prob).softmax(0)
+            self._wdce = path.x, (self._floor(log_rho, beta) - log_prob).softmax(0)
         x, weights = self._wdce
         return losses.weighted_denoising(self.model, x, weights, self.generator, self.options.replicates)
 
@@ -309,7 +317,12 @@ class OffPolicyTrainer:
         self.optimizer.zero_grad(set_to_none=True)
         self.z_optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
+        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip))
+        if not math.isfinite(norm):
+            raise FloatingPointError(
+                f"the gradient's norm of update {self.step_ + 1} is {norm}; the weights are those of the "
+                f"update before. Lower lr={self.options.lr}, or look for overflow in the network"
+            )
         self.optimizer.step()
         if self.log_z.grad is not None:
             self.z_optimizer.step()
@@ -344,7 +357,9 @@ class OffPolicyTrainer:
             "mcmc_buffer": self.mcmc_buffer.state(),
             "wdce": None if self._wdce is None else list(self._wdce),
             "step": self.step_,
-            "history": self.history,
+            "history": packed(self.history),
+            "least": self._floor.least,
+            "probe": probe(self.energy, self.device),
         }
         save_state(File(path), state, kind=KIND, identity=self._identity())
 
@@ -356,6 +371,7 @@ class OffPolicyTrainer:
             ValueError: it belongs to another training.
         """
         state = load_state(File(path), kind=KIND, identity=self._identity(), device=self.device)
+        require_same_energy(path, state["probe"], self.energy, self.device)
         self.model.load_state_dict(state["model"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
@@ -367,7 +383,8 @@ class OffPolicyTrainer:
         self.buffer.load(state["buffer"])
         self.mcmc_buffer.load(state["mcmc_buffer"])
         self._wdce = None if state["wdce"] is None else (state["wdce"][0], state["wdce"][1])
-        self.step_, self.history = state["step"], state["history"]
+        self.step_, self.history = state["step"], unpacked(state["history"])
+        self._floor = Floor(state["least"])
         return self
 
 

@@ -60,13 +60,15 @@ class Polynomial:
         labels = _sorted({*variables, *itertools.chain.from_iterable(keys.values())})
         require_sizes(len(labels), V)
         place = {label: i for i, label in enumerate(labels)}
-        merged: dict[tuple[int, ...], float] = {}
+        found: dict[tuple[int, ...], list[float]] = {}
         for key, names in keys.items():
             coefficient = float(terms[key])
             if not math.isfinite(coefficient):
                 raise ValueError(f"the coefficient of {key!r} is {terms[key]!r}; it must be a finite number")
             sites = _reduced([place[name] for name in names], domain, V, key)
-            merged[sites] = merged.get(sites, 0.0) + coefficient
+            found.setdefault(sites, []).append(coefficient)
+        # Rounded once, so that the order of equal terms changes no bit.
+        merged = {sites: math.fsum(parts) for sites, parts in found.items()}
         self.domain: Domain = domain
         self.D, self.V, self.beta = len(labels), int(V), float(beta)
         self.variables: tuple[Hashable, ...] = tuple(labels)

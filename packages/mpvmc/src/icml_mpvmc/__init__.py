@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from icml_mpvmc.enumerated import EnumeratedSampler as EnumeratedSampler
     from icml_mpvmc.ground_state import GroundState as GroundState
     from icml_mpvmc.ground_state import GroundStateResult as GroundStateResult
-    from icml_mpvmc.ground_state import measure as measure
     from icml_mpvmc.hamiltonian import Hamiltonian as Hamiltonian
     from icml_mpvmc.hamiltonian import Sector as Sector
     from icml_mpvmc.hamiltonian import as_spins as as_spins
     from icml_mpvmc.local_energy import local_energies as local_energies
+    from icml_mpvmc.measuring import measure as measure
     from icml_mpvmc.metropolis import Metropolis as Metropolis
     from icml_mpvmc.models import RBM as RBM
     from icml_mpvmc.models import AmplitudePhase as AmplitudePhase
@@ -52,7 +52,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "complex_rbm": "models",
         "local_energies": "local_energy",
         "log_derivatives": "derivatives",
-        "measure": "ground_state",
+        "measure": "measuring",
         "precision_report": "report",
         "reconfigure": "reconfiguration",
     },

@@ -150,6 +150,30 @@ def delayed_acceptance(sigma: float) -> float:
     return float(erfc(sigma / 2.0))
 
 
+def distances(log_p: Array, delta: Array) -> tuple[float, float]:
+    """Total variation and KL(π‖π̃) of π̃ ∝ π exp(δ), from log π (up to a constant) and δ of all states.
+
+    With d = δ - E_π δ they are KL = log(1 + E_π[exp(d) - 1]) and TV = ½ E_π|exp(d - KL) - 1|, which keep
+    their digits where δ is as small as rounding in float32; differences of logarithms do not.
+
+    Example:
+        >>> distances(np.zeros(2), np.array([0.0, 1e-9]))[1]
+        1.25e-19
+    """
+    log_p, delta = np.asarray(log_p, dtype=float), np.asarray(delta, dtype=float)
+    inside = log_p > -np.inf
+    p = np.exp(log_p[inside] - log_p[inside].max())
+    p /= p.sum()
+    d = delta[inside]
+    there = np.isfinite(d)
+    d = d - float((p[there] * d[there]).sum() / p[there].sum())
+    if not there.all():  # a state of π that π̃ does not have
+        q = np.where(there, p * np.exp(np.where(there, d, 0.0)), 0.0)
+        return float(np.abs(p - q / q.sum()).sum() / 2), math.inf
+    divergence = max(0.0, math.log1p(float((p * np.expm1(d)).sum())))
+    return float((p * np.abs(np.expm1(d - divergence))).sum() / 2), divergence
+
+
 def _check(**values: float) -> None:
     for name, value in values.items():
         if not value >= 0:

@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from icml_mpvmc.hamiltonian import MAX_ENUMERATED, Connected, Hamiltonian, Sector
+from icml_mpvmc.hamiltonian import MAX_ENUMERATED, Connected, Hamiltonian, Sector, conserves, digest
 from icml_mpvmc.lattices import magnetisation
 from icml_mpvmc.pauli import HERMITIAN_TOLERANCE
 
@@ -62,6 +62,12 @@ class SparseHamiltonian(Hamiltonian):
         self._data = torch.from_numpy(np.ascontiguousarray(data.astype(kind)))
         self.n_connected = int(np.diff(rest.indptr).max(initial=0))
         self._matrix = csr
+        if not conserves(self, self.sectors):
+            raise ValueError("the matrix does not conserve the sums of the sectors")
+
+    def fingerprint(self) -> str:
+        """A digest of all entries."""
+        return digest(self.n_spins, [self._matrix.indptr, self._matrix.indices, self._matrix.data])
 
     def diagonal(self, x: Tensor) -> Tensor:
         """⟨x|H|x⟩."""
@@ -96,7 +102,8 @@ class NetKetHamiltonian(Hamiltonian):
 
     Raises:
         TypeError: an object without these methods.
-        ValueError: local states other than ±1, or an operator that says of itself that it is not Hermitian.
+        ValueError: local states other than ±1, an operator that says of itself that it is not Hermitian, or a
+            constrained space without its total_sz.
     """
 
     def __init__(
@@ -114,6 +121,15 @@ class NetKetHamiltonian(Hamiltonian):
         if getattr(operator, "is_hermitian", True) is False:
             raise ValueError("the operator says that it is not Hermitian")
         n_spins = int(space.size)
+        kept = getattr(space, "_total_sz", None)
+        if getattr(space, "constrained", False) or kept is not None:
+            if total_sz is None:
+                which = "" if kept is None else f" (the space says {kept})"
+                raise ValueError(
+                    f"the operator's space is constrained; say total_sz{which}, so that chains keep it"
+                )
+            if kept is not None and float(kept) != float(total_sz):
+                raise ValueError(f"total_sz={total_sz}, and the operator's space has total_sz={kept}")
         super().__init__(n_spins, magnetisation(n_spins, total_sz), exchange_pairs)
         self.operator = operator
         self.is_real = not np.issubdtype(np.dtype(getattr(operator, "dtype", float)), np.complexfloating)

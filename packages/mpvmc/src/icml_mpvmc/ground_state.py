@@ -12,11 +12,11 @@ import numpy as np
 from torch import Tensor, nn
 
 from icml_mpvmc import exact
-from icml_mpvmc.chains import Estimate
 from icml_mpvmc.hamiltonian import Hamiltonian
-from icml_mpvmc.local_energy import local_energies
+from icml_mpvmc.measuring import measure
 from icml_mpvmc.metropolis import Correction, Metropolis
 from icml_mpvmc.networks import network
+from icml_mpvmc.rules import CustomRule
 from icml_mpvmc.vmc import VMC
 
 DEVIATIONS = 6.0
@@ -44,7 +44,7 @@ class GroundStateResult:
         events: what was escalated or regularised.
         parameters: of the wavefunction.
         config: what ``network`` builds it from.
-        proposals: made in all.
+        proposals: made in all, those of the measurement included.
     """
 
     energy: float
@@ -108,6 +108,8 @@ class GroundState:
         dtype: precision of sampling; ``"auto"`` starts with the fastest and goes up where the bias would
             show.
         correction: None, ``"reweight"`` or ``"delayed"``.
+        rule: of proposals; by default flips, exchanges where a sum is conserved, one or two exchanges where
+            several are (molecules).
         measure_samples: on which the energy is measured in the end, exactly weighted.
         seed: of everything.
         options: more of ``network`` (``filters``, ``blocks``, ``std``).
@@ -126,6 +128,7 @@ class GroundState:
         diag_shift: float = 1e-3,
         dtype: str = "auto",
         correction: Correction | None = None,
+        rule: str | CustomRule | None = None,
         measure_samples: int | None = None,
         seed: int = 0,
         **options: Any,
@@ -133,6 +136,7 @@ class GroundState:
         self.network_name, self.shape, self.alpha = network_name, shape, alpha
         self.n_iter, self.n_samples, self.n_chains = n_iter, n_samples, n_chains
         self.lr, self.diag_shift, self.dtype, self.correction = lr, diag_shift, dtype, correction
+        self.rule = rule
         self.measure_samples = measure_samples or 4 * n_samples
         self.seed, self.options = seed, options
 
@@ -162,6 +166,7 @@ class GroundState:
             dtype=self.dtype,
             correction=self.correction,
             seed=self.seed,
+            **({} if self.rule is None else {"rule": self.rule}),
         )
         vmc = VMC(
             problem,
@@ -193,6 +198,18 @@ class GroundState:
             progress: gets the row of each iteration.
         """
         vmc, config = self.training(problem, device)
+        self.train(vmc, checkpoint=checkpoint, resume=resume, progress=progress)
+        return self.result(vmc, config)
+
+    def train(
+        self,
+        vmc: VMC,
+        *,
+        checkpoint: Path | None = None,
+        resume: bool = False,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        """Train what ``training`` gave; arguments as in ``solve``."""
         if resume and checkpoint is not None:
             vmc.load(checkpoint)
         while len(vmc.history) < self.n_iter:
@@ -201,14 +218,17 @@ class GroundState:
             vmc.run(1, progress=progress)
             if checkpoint is not None and ((done + 1) % 25 == 0 or done + 1 == self.n_iter):
                 vmc.save(checkpoint)
-        return self.result(vmc, config)
 
     def result(self, vmc: VMC, config: dict[str, Any]) -> GroundStateResult:
         """Measure the energy of a trained wavefunction, with weights that make it exact."""
-        sampler = vmc.sampler
-        sampler.correction = sampler.correction or "reweight"
+        sampler, before = vmc.sampler, vmc.sampler.correction
         count = max(1, round(self.measure_samples / sampler.n_chains)) * sampler.n_chains
-        found = measure(vmc.model, vmc.H, sampler, count, discard=20)
+        step = sampler.step
+        sampler.correction = before or "reweight"
+        try:
+            found = measure(vmc.model, vmc.H, sampler, count, discard=20)
+        finally:
+            sampler.correction = before
         history = vmc.history
         return GroundStateResult(
             energy=float(np.real(found.mean)),
@@ -221,43 +241,5 @@ class GroundState:
             events=tuple(history.events),
             parameters={k: v.detach().cpu().clone() for k, v in vmc.model.state_dict().items()},
             config=config,
-            proposals=int(sum(history.proposals)),
+            proposals=int(sum(history.proposals)) + (sampler.step - step) * sampler.n_chains,
         )
-
-
-def measure(
-    model: nn.Module,
-    H: Hamiltonian,
-    sampler: Metropolis,
-    n: int,
-    *,
-    discard: int = 5,
-    batch: int = 16384,
-    **options: Any,
-) -> Estimate:
-    """The energy on ``n`` samples, in batches of which only averages are kept: memory does not grow with n.
-
-    Args:
-        model: whose energy.
-        H: the Hamiltonian.
-        sampler: of the model.
-        n: samples; a multiple of the chains.
-        discard: sweeps before the first.
-        batch: samples at a time.
-        options: of ``local_energies``.
-    """
-    per = max(1, batch // sampler.n_chains) * sampler.n_chains
-    total: complex | float = 0.0
-    square = variance = tau = r_hat = 0.0
-    done = 0
-    while done < n:
-        count = min(per, n - done)
-        samples = sampler.sample(count, discard if done == 0 else 1)
-        found = samples.mean(local_energies(model, H, samples.x, **options))
-        share = count / n
-        total += share * found.mean
-        square += (share * found.error) ** 2
-        variance += share * (found.variance + abs(found.mean) ** 2)
-        tau, r_hat = max(tau, found.tau), max(r_hat, found.r_hat)
-        done += count
-    return Estimate(total, math.sqrt(square), max(0.0, variance - abs(total) ** 2), tau, r_hat)

@@ -5,6 +5,7 @@ The convention is that of rows: ⟨x|H|x'⟩ multiplies ψ(x') in the local ener
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,12 @@ from torch import Tensor
 
 MAX_ENUMERATED = 20
 """Spins up to which all states are listed."""
+FEW_ROWS, MANY_ROWS = 8, 64
+"""Random states on which a conserved sum is checked: fewer where states are large."""
+AT_ONCE = 2**26
+"""Spins of connected states that a check holds at once."""
+NEGLIGIBLE = 1e-9
+"""Elements below this share of the largest do not count against a conserved sum."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,14 @@ class Hamiltonian:
         """The states that the connections number ``begin`` up to ``end`` of each row lead to."""
         raise TypeError(f"{type(self).__name__} does not say what it connects")
 
+    def fingerprint(self) -> str:
+        """What tells this operator from others: a digest of its elements on fixed states of its sectors."""
+        generator = torch.Generator().manual_seed(20260)
+        x = random_states(FEW_ROWS, self.n_spins, self.sectors, generator)
+        found = self.connected(x, 0, self.n_connected)
+        parts = [self.diagonal(x), found.element, found.x, found.row]
+        return digest(self.n_spins, [t.cpu().numpy() for t in parts])
+
     def to_sparse(self, x: Int8[Tensor, "states spins"] | None = None) -> sparse.csr_array:
         """The matrix over the states of the sectors, or over the given ones; rows are x, columns x'.
 
@@ -118,6 +133,45 @@ class Hamiltonian:
         entries = np.concatenate(data)
         shape = (len(states), len(states))
         return sparse.csr_array((entries, (np.concatenate(rows), np.concatenate(columns))), shape=shape)
+
+
+def digest(n_spins: int, arrays: Sequence[np.ndarray]) -> str:
+    """SHA-256 of arrays, those of floating numbers rounded to nine decimals."""
+    total = hashlib.sha256(str(n_spins).encode())
+    for array in arrays:
+        exact = np.round(array, 9) + 0.0 if array.dtype.kind in "fc" else array
+        total.update(np.ascontiguousarray(exact).tobytes())
+    return total.hexdigest()
+
+
+def conserves(H: Hamiltonian, sectors: Sequence[Sector], *, seed: int = 0) -> bool:
+    """Whether H leads up to 64 random states of the sectors to such states only."""
+    if not sectors:
+        return True
+    rows = max(FEW_ROWS, min(MANY_ROWS, AT_ONCE // max(1, H.n_connected * H.n_spins)))
+    x = random_states(rows, H.n_spins, sectors, torch.Generator().manual_seed(seed))
+    slots = max(1, AT_ONCE // (rows * H.n_spins))
+    for begin in range(0, H.n_connected, slots):
+        found = H.connected(x, begin, min(begin + slots, H.n_connected))
+        size = found.element.abs()
+        if not bool(
+            in_sectors(found.x[size > NEGLIGIBLE * size.amax()], sectors).all() if len(size) else True
+        ):
+            return False
+    return True
+
+
+def random_states(
+    rows: int, n_spins: int, sectors: Sequence[Sector], generator: torch.Generator
+) -> Int8[Tensor, "rows spins"]:
+    """Independent states, uniform within the sectors."""
+    x = (2 * torch.randint(0, 2, (rows, n_spins), generator=generator) - 1).to(torch.int8)
+    for sector in sectors:
+        count = len(sector.sites)
+        up = (count + sector.total) // 2
+        order = torch.rand(rows, count, generator=generator).argsort(1)
+        x[:, list(sector.sites)] = torch.where(order < up, 1, -1).to(torch.int8)
+    return x
 
 
 def pairs_within(sectors: Sequence[Sector]) -> np.ndarray:

@@ -31,6 +31,7 @@ def ground_state(
     diag_shift: float = 1e-3,
     dtype: Literal["auto", "bf16", "f16", "tf32", "f32", "f64"] = "auto",
     correction: Literal["none", "reweight", "delayed"] = "none",
+    rule: str | None = None,
     compare_exact: bool = True,
     picture: bool = True,
 ) -> dict[str, Any]:
@@ -56,6 +57,7 @@ def ground_state(
         diag_shift: added to the diagonal of S.
         dtype: precision of sampling; auto starts with the fastest and goes up where the bias would show.
         correction: exact correction of its bias.
+        rule: flip, flip:2, exchange, exchange:2; by default what the conserved sums ask for.
         compare_exact: diagonalise where there are 16 spins or fewer.
         picture: draw.
     """
@@ -88,9 +90,10 @@ def ground_state(
         diag_shift=diag_shift,
         dtype=dtype,
         correction=None if correction == "none" else correction,
+        rule=rule,
         seed=run.seed,
     )
-    vmc, _ = solver.training(H, run.device)  # what is wrong with the options is said before a run begins
+    vmc, config = solver.training(H, run.device)  # what is wrong with the options is said before a run begins
     checkpoint = run.file("checkpoint.safetensors")
     resume = run.resumed and checkpoint.is_file()
     with run.progress("training", total=iterations) as bar:
@@ -99,13 +102,13 @@ def ground_state(
             run.log(row["iteration"], **{k: v for k, v in row.items() if k not in ("iteration", "dtype")})
             bar.advance(1, energy=row["energy"], err=row["err"], sigma=row["sigma"])
 
-        result = solver.solve(H, device=run.device, checkpoint=checkpoint, resume=resume, progress=shown)
-    vmc.load(checkpoint)
+        solver.train(vmc, checkpoint=checkpoint, resume=resume, progress=shown)
+    result = solver.result(vmc, config)
     history = vmc.history
     table = history.rows()
     _write(run, "history.csv", list(table[0]), ([row[c] for c in table[0]] for row in table))
     with run.path("wavefunction.safetensors") as temporary:
-        save_wavefunction(temporary, result.model, result.config)
+        save_wavefunction(temporary, result.model, result.config, H)
     least = exact.ground_energy(H) if compare_exact and H.n_spins <= 16 else None
     summary: dict[str, Any] = {
         "energy": result.energy,
@@ -135,7 +138,7 @@ def sample(
     wavefunction: Path,
     n: int = 16384,
     chains: int = 512,
-    rule: str = "flip",
+    rule: str | None = None,
     total_sz: float | None = None,
     dtype: Literal["auto", "bf16", "f16", "tf32", "f32", "f64"] = "auto",
     correction: Literal["none", "reweight", "delayed"] = "none",
@@ -144,34 +147,36 @@ def sample(
     """Draw states of a wavefunction.
 
     Writes samples.npz: x int8 [n, spins] in the order of chains, log_p [n], and log_w [n] where there are
-    weights.
+    weights. The summary says how large the bias of an uncorrected average can be, and what would be hidden by
+    its Monte Carlo error.
 
     Args:
         wavefunction: file of mpvmc.ground_state.
         n: states, a multiple of the chains.
         chains: of Markov chains.
-        rule: flip, flip:2, exchange, exchange:2.
-        total_sz: magnetisation that exchanges keep.
-        dtype: precision of the chains.
+        rule: flip, flip:2, exchange, exchange:2; by default what the sums that the file keeps ask for.
+        total_sz: magnetisation that exchanges keep, where the file says nothing.
+        dtype: precision of the chains; auto is the fastest one.
         correction: exact correction of its bias.
         thermalise: walk until R̂ is below 1.05 first.
     """
     import numpy as np
 
+    from icml_mpvmc import bounds
     from icml_mpvmc.metropolis import Metropolis
     from icml_mpvmc.networks import load_wavefunction
+    from icml_mpvmc.policy import ALLOWANCE
 
     model, config = load_wavefunction(wavefunction)
     n_spins = int(np.prod(config["shape"]))
     sampler = Metropolis(
         model.to(run.device),
         n_spins,
-        rule,
-        chains,
-        dtype,
-        None if correction == "none" else correction,
-        total_sz=total_sz,
+        n_chains=chains,
+        dtype=dtype,
+        correction=None if correction == "none" else correction,
         seed=run.seed,
+        **_space(config, rule, total_sz),
     )
     if n % chains:
         raise ValueError(f"--n {n} is no multiple of --chains {chains}")
@@ -182,7 +187,11 @@ def sample(
         arrays["log_w"] = found.log_w.cpu().numpy()
     with run.path("samples.npz") as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)
+    tau = found.tau_int if found.tau_int == found.tau_int else 1.0
+    biased = correction == "none" and len(found) > 0
     return {
+        "largest_bias": bounds.kl(found.sigma, 1.0) if biased else 0.0,
+        "hidden_bias": ALLOWANCE * (tau / len(found)) ** 0.5 if len(found) else None,
         "samples": len(found),
         "dtype": found.dtype,
         "acceptance": found.acceptance,
@@ -202,7 +211,7 @@ def precision_report(
     samples: Path | None = None,
     n: int = 4096,
     chains: int = 256,
-    rule: str = "flip",
+    rule: str | None = None,
     total_sz: float | None = None,
     f_max: float = 1.0,
     dtypes: tuple[str, ...] = ("bf16", "f16", "f32"),
@@ -217,8 +226,8 @@ def precision_report(
         samples: samples.npz of mpvmc.metropolis; drawn in float64 where it is not given.
         n: samples then.
         chains: of Markov chains then.
-        rule: of proposals then.
-        total_sz: magnetisation that exchanges keep.
+        rule: of proposals then; by default what the sums that the file keeps ask for.
+        total_sz: magnetisation that exchanges keep, where the file says nothing.
         f_max: largest value of the functions whose averages are wanted.
         dtypes: precisions.
         picture: draw.
@@ -243,9 +252,12 @@ def precision_report(
             x = as_spins(torch.from_numpy(file["x"]), n_spins, device=run.device)
             weights = torch.softmax(torch.from_numpy(file["log_w"]), 0) if "log_w" in file else None
     else:
-        sampler = Metropolis(model, n_spins, rule, chains, "f64", total_sz=total_sz, seed=run.seed)
+        space = _space(config, rule, total_sz)
+        sampler = Metropolis(model, n_spins, n_chains=chains, dtype="f64", seed=run.seed, **space)
         x, weights = sampler.sample(n, discard=50).x, None
-    found = report(model, x, dtypes, f_max, weights=weights)
+    found = report(
+        model, x, dtypes, f_max, weights=weights, sectors=_space(config, None, total_sz)["sectors"]
+    )
     rows = [asdict(row) for row in found.rows]
     _write(run, "precision.csv", list(rows[0]), ([row[c] for c in rows[0]] for row in rows))
     if picture:
@@ -257,6 +269,27 @@ def precision_report(
         "fastest_ok": found.fastest_ok,
         **{row.dtype: f"{row.verdict}: {row.reason}" for row in found.rows},
     }
+
+
+def _space(config: dict[str, Any], rule: str | None, total_sz: float | None) -> dict[str, Any]:
+    """Rule, sectors and pairs for the chains of a stored wavefunction.
+
+    Raises:
+        ValueError: a magnetisation other than the one that it was trained in.
+    """
+    from icml_mpvmc.lattices import magnetisation
+    from icml_mpvmc.metropolis import default_rule
+    from icml_mpvmc.networks import space_of
+
+    sectors, pairs = space_of(config)
+    n_spins = 1
+    for side in config["shape"]:
+        n_spins *= int(side)
+    wanted = magnetisation(n_spins, total_sz)
+    if sectors and wanted and set(wanted) != set(sectors):
+        raise ValueError(f"--total-sz {total_sz}; the wavefunction was trained with other conserved sums")
+    sectors = sectors or wanted
+    return {"rule": rule or default_rule(sectors), "sectors": sectors, "pairs": pairs}
 
 
 def _write(run: Run, name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

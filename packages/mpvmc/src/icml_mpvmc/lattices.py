@@ -43,7 +43,8 @@ class Heisenberg(PauliSum):
         J: coupling; positive is antiferromagnetic.
         pbc: periodic boundaries.
         total_sz: magnetisation Σ σz / 2 that is kept, or None for all.
-        marshall: apply the sign rule; by default where the lattice is bipartite.
+        marshall: apply the sign rule; by default where the lattice is bipartite and J > 0 (for J < 0 the
+            ground state is positive without it).
 
     Raises:
         ValueError: a magnetisation that so many spins cannot have, or a sign rule without two sublattices.
@@ -59,7 +60,7 @@ class Heisenberg(PauliSum):
         marshall: bool | None = None,
     ) -> None:
         self.shape, self.J, self.pbc = sides(shape), float(J), pbc
-        self.marshall = _sign_rule(self.shape, pbc, marshall)
+        self.marshall = _sign_rule(self.shape, pbc, self.J, marshall)
         bonds = neighbours(self.shape, pbc)
         n = math.prod(self.shape)
         exchange = -J if self.marshall else J
@@ -79,7 +80,7 @@ class J1J2(PauliSum):
         J2: next-nearest neighbours.
         pbc: periodic boundaries.
         total_sz: magnetisation that is kept, or None for all.
-        marshall: apply the sign rule; by default where the lattice is bipartite.
+        marshall: apply the sign rule; by default where the lattice is bipartite and J1 > 0.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class J1J2(PauliSum):
         marshall: bool | None = None,
     ) -> None:
         self.shape, self.J1, self.J2, self.pbc = sides(shape), float(J1), float(J2), pbc
-        self.marshall = _sign_rule(self.shape, pbc, marshall)
+        self.marshall = _sign_rule(self.shape, pbc, self.J1, marshall)
         near, next_near = neighbours(self.shape, pbc), diagonal_neighbours(self.shape, pbc)
         n = math.prod(self.shape)
         exchange = -J1 if self.marshall else J1
@@ -146,11 +147,11 @@ def _bonds(shape: tuple[int, ...], pbc: bool, steps: list[tuple[int, ...]]) -> n
     return bonds[bonds[:, 0] != bonds[:, 1]]
 
 
-def _sign_rule(shape: tuple[int, ...], pbc: bool, wanted: bool | None) -> bool:
+def _sign_rule(shape: tuple[int, ...], pbc: bool, J: float, wanted: bool | None) -> bool:
     bipartite = not pbc or all(s % 2 == 0 or s == 1 for s in shape)
     if wanted and not bipartite:
         raise ValueError(f"a periodic lattice of {shape} has no two sublattices; use marshall=False")
-    return bipartite if wanted is None else wanted
+    return bipartite and J > 0 if wanted is None else wanted
 
 
 def magnetisation(n_spins: int, total_sz: float | None) -> tuple[Sector, ...]:

@@ -9,10 +9,11 @@ from icml_kernels import largest_hidden_angle, rbm_log_ratios
 from jaxtyping import Int8, Num
 from torch import Tensor, nn
 
-from icml_mpvmc.hamiltonian import Hamiltonian
+from icml_mpvmc.hamiltonian import Hamiltonian, as_spins
 from icml_mpvmc.metropolis import LARGEST_ANGLE
 from icml_mpvmc.models import RBM, AmplitudePhase
 from icml_mpvmc.pauli import PauliSum
+from icml_mpvmc.precision import DTYPES, arithmetic, precision_name
 
 CHUNK = 8192
 """Rows of one forward pass."""
@@ -32,6 +33,8 @@ def local_energies(
 ) -> Num[Tensor, " rows"]:
     """Local energies in the precision of the model, summed in float64; complex where ψ or H is.
 
+    The compiled loop is float64 whatever the precision of the parameters.
+
     Restricted Boltzmann machines and Pauli sums go through a compiled loop of O(hidden) for each connected
     state. For other models no forward pass has more rows than ``chunk``, connected states included; states
     whose element is zero are never evaluated.
@@ -45,18 +48,18 @@ def local_energies(
         compiled: use the compiled loop where there is one.
 
     Raises:
-        ValueError: a chunk below 1, or spins of another number than the Hamiltonian's.
+        ValueError: a chunk below 1, spins of another number than the Hamiltonian's, or other than ±1.
     """
     if chunk < 1:
         raise ValueError(f"chunk={chunk}; a forward pass needs a row at least")
-    if x.dim() != 2 or x.shape[1] != H.n_spins:
-        raise ValueError(f"x has shape {list(x.shape)} and the Hamiltonian {H.n_spins} spins")
+    x = as_spins(x, H.n_spins)
     if compiled and isinstance(H, PauliSum) and (parts := _machines(model)) is not None:
         return _compiled(parts, H, x, max_bytes)
     parts_of_rows = []
     # A row of elements, its flipped states and their amplitudes: 16 + spins + 16 bytes for each connection.
     slots = max(1, min(H.n_connected, max_bytes // (32 + H.n_spins)))
-    rows = max(1, min(len(x), max_bytes // (slots * (32 + H.n_spins)))) if len(x) else 1
+    widest = max(slots * (32 + H.n_spins), 16 * terms_of(H))
+    rows = max(1, min(len(x), max_bytes // widest)) if len(x) else 1
     rows = min(rows, chunk)
     for part in x.split(rows):
         here = _log_psi(model, part, chunk)
@@ -75,10 +78,17 @@ def local_energies(
     return torch.cat(parts_of_rows) if parts_of_rows else torch.empty(0, dtype=torch.float64, device=x.device)
 
 
+def terms_of(H: Hamiltonian) -> int:
+    """Strings whose signs a row of elements needs at once."""
+    return H.n_terms if isinstance(H, PauliSum) else 0
+
+
 def _log_psi(model: nn.Module, x: Tensor, chunk: int) -> Tensor:
     """log ψ in float64 or complex128, in passes of at most ``chunk`` rows."""
     kind = next((p.dtype for p in model.parameters()), torch.float64)
-    found = [model(part.to(kind)) for part in x.split(chunk)]
+    name = precision_name(kind) if kind in DTYPES.values() else "f64"
+    with arithmetic(name, x.device):
+        found = [model(part.to(kind)) for part in x.split(chunk)]
     value = torch.cat(found)
     return value.to(torch.complex128 if value.is_complex() else torch.float64)
 
@@ -101,7 +111,7 @@ def _compiled(parts: list[tuple[RBM, complex]], H: PauliSum, x: Tensor, max_byte
     ptr, sites = H.flip_ptr.to(x.device), H.flip_sites.to(x.device)
     parameters = [tuple(t.detach().double() for t in (m.weight, m.hidden_bias, m.visible)) for m, _ in parts]
     masks = max(1, min(H.n_connected, max_bytes // 64))
-    rows = max(1, max_bytes // (64 * masks))
+    rows = max(1, max_bytes // max(64 * masks, 16 * terms_of(H)))
     found = []
     for part in x.split(rows):
         total = H.diagonal(part).to(kind)

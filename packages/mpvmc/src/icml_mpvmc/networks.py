@@ -7,11 +7,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from icml_core.checkpoint import load_state, save_state
 from torch import nn
 
-from icml_mpvmc.models import RBM, AmplitudePhase, complex_rbm
+from icml_mpvmc.hamiltonian import Hamiltonian, Sector
+from icml_mpvmc.models import RBM, complex_rbm
 from icml_mpvmc.rescnn import ResCNN
 
 KIND = "icml-mpvmc-wavefunction"
@@ -56,14 +58,37 @@ def network(
     raise ValueError(f"network={name!r}; expected one of {', '.join(NETWORKS)}")
 
 
-def save_wavefunction(path: Path, model: nn.Module, config: dict[str, Any]) -> None:
-    """Write parameters and what ``network`` needs to build the model again."""
-    state = {"config": json.dumps(config), "parameters": dict(model.state_dict())}
+def save_wavefunction(
+    path: Path, model: nn.Module, config: dict[str, Any], H: Hamiltonian | None = None
+) -> None:
+    """Write parameters, what ``network`` needs to build the model again, and the space that it is trained in.
+
+    Args:
+        path: of the file.
+        model: the wavefunction.
+        config: ``network``, ``shape`` and options.
+        H: whose sectors and exchange pairs are stored.
+    """
+    whole = dict(config)
+    if H is not None and H.sectors:
+        whole["sectors"] = [[list(s.sites), s.total] for s in H.sectors]
+        whole["pairs"] = np.asarray(H.exchange_pairs).tolist()
+    state = {"config": json.dumps(whole), "parameters": dict(model.state_dict())}
     save_state(path, state, kind=KIND, identity={})
 
 
+def space_of(config: dict[str, Any]) -> tuple[tuple[Sector, ...], np.ndarray | None]:
+    """The sectors and exchange pairs of a stored wavefunction; none where nothing was conserved."""
+    sectors = tuple(
+        Sector(tuple(int(i) for i in sites), int(total)) for sites, total in config.get("sectors", [])
+    )
+    pairs = np.asarray(config.get("pairs", []), dtype=np.int64).reshape(-1, 2)
+    return sectors, pairs if len(pairs) else None
+
+
 def load_wavefunction(path: Path) -> tuple[nn.Module, dict[str, Any]]:
-    """The model and its configuration: ``network``, ``shape`` and options; nothing is unpickled.
+    """The model and its configuration: ``network``, ``shape``, options, and what ``space_of`` reads; nothing
+    is unpickled.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -74,9 +99,21 @@ def load_wavefunction(path: Path) -> tuple[nn.Module, dict[str, Any]]:
         config = json.loads(state["config"])
         shape = tuple(int(s) for s in config["shape"])
         options = {k: config[k] for k in ("alpha", "filters", "blocks") if k in config}
-        size = math.prod(shape) * max(1.0, float(config.get("alpha", 1))) * math.prod(shape)
-        if not 0 < size <= MAX_PARAMETERS or not 0 < float(config.get("filters", 1)) <= 4096:
-            raise ValueError(f"a wavefunction of shape {shape} is not believed")
+        alpha, filters, blocks = (
+            float(config.get(k, d)) for k, d in (("alpha", 2), ("filters", 16), ("blocks", 4))
+        )
+        size = math.prod(shape) * max(1.0, alpha) * math.prod(shape)
+        if config["network"] == "rescnn":
+            size = max(float(math.prod(shape)), filters**2 * 3 ** len(shape) * (2 * blocks + 1))
+        if min(shape) < 1 or min(alpha, filters) <= 0 or blocks < 0 or not 0 < size <= MAX_PARAMETERS:
+            raise ValueError(f"a wavefunction of shape {shape} with {size:.3g} parameters is not believed")
+        n_spins = math.prod(shape)
+        sectors, pairs = space_of(config)
+        named = [i for sector in sectors for i in sector.sites]
+        if pairs is not None:
+            named += pairs.ravel().tolist()
+        if any(not 0 <= i < n_spins for i in named):
+            raise ValueError(f"its sectors name spins outside {n_spins}")
         model = network(config["network"], shape, **options)
         model.load_state_dict(state["parameters"])
     except (KeyError, TypeError, RuntimeError, ValueError) as error:
@@ -94,8 +131,6 @@ def machine_of_netket(parameters: dict[str, Any]) -> nn.Module:
     Raises:
         ValueError: other names or shapes, or complex parameters.
     """
-    import numpy as np
-
     try:
         kernel = np.asarray(parameters["Dense"]["kernel"])
         bias = np.asarray(parameters["Dense"].get("bias", np.zeros(kernel.shape[1])))
@@ -117,8 +152,3 @@ def machine_of_netket(parameters: dict[str, Any]) -> nn.Module:
         if visible is not None and model.visible_bias is not None:
             model.visible_bias.copy_(torch.from_numpy(np.asarray(visible, dtype=np.float64)))
     return model
-
-
-def is_real(model: nn.Module) -> bool:
-    """Whether log ψ has no phase."""
-    return not isinstance(model, AmplitudePhase)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int8, Num
 from torch import Tensor
 
-from icml_mpvmc.hamiltonian import Connected, Hamiltonian, Sector
+from icml_mpvmc.hamiltonian import Connected, Hamiltonian, Sector, conserves, digest
 
 HERMITIAN_TOLERANCE = 1e-10
 """Largest asymmetry, relative to the largest coefficient, that is taken for rounding."""
@@ -29,10 +29,12 @@ class PauliSum(Hamiltonian):
     Args:
         terms: any of
 
-            - ``[("ZZI", 1.0), ("IXI", -0.5)]``: one letter a spin; - ``[("ZZ", (0, 1), 1.0), ("X", (1,),
-            -0.5)]``: letters and the spins that they stand on; - ``[("ZZ", edges [E, 2], 1.0)]``: the same
-            for many places at once, the coefficient one number or [E]; - a mapping from such a string, from
-            ``((0, "Z"), (1, "Z"))`` (as OpenFermion's ``terms``) or from a
+            - ``[("ZZI", 1.0), ("IXI", -0.5)]``: one letter a spin;
+            - ``[("ZZ", (0, 1), 1.0), ("X", (1,), -0.5)]``: letters and the spins that they stand on;
+            - ``[("ZZ", edges [E, 2], 1.0)]``: the same for many places at once, the coefficient one number or
+              [E];
+            - a mapping from such a string, from ``((0, "Z"), (1, "Z"))`` (as OpenFermion's ``terms``) or from
+            a
               mapping ``{0: "Z"}`` (as PennyLane's Pauli words) to coefficients.
         n_spins: how many spins; by default as many as the terms name.
         hermitian: refuse a sum that is not.
@@ -41,7 +43,8 @@ class PauliSum(Hamiltonian):
 
     Raises:
         ValueError: a letter that is none of I, X, Y, Z, a spin named twice in a term or out of range, no
-            terms, or a sum that is not Hermitian (the message has the largest asymmetry).
+            terms, full strings of different lengths, a sum that is not Hermitian (the message has the largest
+            asymmetry), or one that leaves the sectors.
 
     Example:
         >>> PauliSum([("ZZ", (0, 1), 1.0), ("X", (0,), -1.0), ("X", (1,), -1.0)]).n_connected
@@ -61,6 +64,9 @@ class PauliSum(Hamiltonian):
         groups = [g for g in groups if len(g[2])]
         if not groups:
             raise ValueError("a Pauli sum needs a term at least; got none")
+        lengths = {g[3] for g in groups if g[3]}
+        if len(lengths) > 1:
+            raise ValueError(f"full strings have different lengths: {sorted(lengths)}")
         flips, signs, coefficients = _stacked(groups)
         highest = int(max(flips.max(initial=-1), signs.max(initial=-1), max(g[3] for g in groups) - 1))
         n_spins = highest + 1 if n_spins is None else n_spins
@@ -79,13 +85,14 @@ class PauliSum(Hamiltonian):
             worst = int(asymmetry.argmax())
             raise ValueError(
                 f"the sum is not Hermitian: the largest asymmetry is {asymmetry[worst]:.3g}, of the term "
-                "that "
-                f"flips {_named(flips[worst])} and takes the signs of {_named(signs[worst])}"
+                f"that flips {_named(flips[worst])} and takes the signs of {_named(signs[worst])}"
             )
         # As a function of the row x: Π_z x'_i = (-1)^|f∩z| Π_z x_i.
         values = coefficients * overlap
         self.is_real = bool((np.abs(values.imag) <= HERMITIAN_TOLERANCE * max(scale, 1e-300)).all())
         self._store(flips, signs, values.real.copy() if self.is_real else values)
+        if not conserves(self, self.sectors):
+            raise ValueError("the sum of Pauli strings does not conserve the sums of its sectors")
 
     def _store(self, flips: np.ndarray, signs: np.ndarray, values: np.ndarray) -> None:
         """Terms sorted by what they flip, then masks as bounds and spins; the diagonal apart."""
@@ -115,6 +122,11 @@ class PauliSum(Hamiltonian):
                     torch.from_numpy(values[rows]),
                 )
             )
+
+    def fingerprint(self) -> str:
+        """A digest of all strings and coefficients."""
+        arrays = [self.flip_ptr, self.flip_sites, *(t for part in self._parts for t in part)]
+        return digest(self.n_spins, [t.numpy() for t in arrays])
 
     @property
     def n_terms(self) -> int:
@@ -248,6 +260,8 @@ def _group(letters: Any, *rest: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray
         raise ValueError(f"the term {letters!r} has letters other than I, X, Y and Z")
     kept = [k for k, c in enumerate(word) if c != "I"]
     word, sites = "".join(word[k] for k in kept), sites[:, kept]
+    if sites.size and sites.max() >= 2**31 - 1:
+        raise ValueError(f"the term {letters!r} names spin {int(sites.max())}, which is no 32-bit number")
     if sites.size and sites.min() < 0:
         raise ValueError(f"the term {letters!r} names spin {int(sites.min())}")
     ordered = np.sort(sites, axis=1)

@@ -16,8 +16,6 @@ DTYPES: dict[str, torch.dtype] = {
     "f32": torch.float32,
     "f64": torch.float64,
 }
-UNIT_ROUNDOFF = {"bf16": 2.0**-9, "f16": 2.0**-12, "tf32": 2.0**-12, "f32": 2.0**-25, "f64": 2.0**-54}
-"""Half the distance from 1 to the next number, over 1; of TF32 that of its products' factors."""
 _ALIASES = {
     "bfloat16": "bf16", "float16": "f16", "half": "f16", "float32": "f32", "float": "f32",
     "float64": "f64", "double": "f64",

@@ -26,6 +26,7 @@ class Samples:
         dtype: precision of the chains.
         block_acceptance: of delayed acceptance, the share of blocks accepted; else 1.
         proposals: proposals made in all chains together, the discarded ones included.
+        offset: the constant that was taken from ``delta``; batches share log π̃ - log π = delta + offset.
     """
 
     x: Int8[Tensor, "n spins"]
@@ -37,6 +38,7 @@ class Samples:
     dtype: str
     block_acceptance: float = 1.0
     proposals: int = 0
+    offset: float = 0.0
 
     def __len__(self) -> int:
         return len(self.x)
@@ -48,7 +50,7 @@ class Samples:
 
     @property
     def ess(self) -> float:
-        """Share of effective samples after reweighting, (Σw)² / (n Σw²)."""
+        """Share of effective samples that reweighting would leave, or leaves, (Σw)² / (n Σw²)."""
         if len(self) == 0:
             return float("nan")
         w = torch.softmax(-self.delta, 0)

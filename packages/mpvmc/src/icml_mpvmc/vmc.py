@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -20,8 +21,9 @@ from icml_core.checkpoint import load_state, save_state
 from torch import nn
 
 from icml_mpvmc import bounds
-from icml_mpvmc.derivatives import log_derivatives
-from icml_mpvmc.hamiltonian import Hamiltonian, in_sectors
+from icml_mpvmc.chains import estimate
+from icml_mpvmc.derivatives import log_derivatives, refuse_complex, trained_parameters
+from icml_mpvmc.hamiltonian import Hamiltonian, conserves
 from icml_mpvmc.local_energy import CHUNK, MAX_BYTES, local_energies
 from icml_mpvmc.metropolis import Metropolis
 from icml_mpvmc.models import RBM
@@ -82,14 +84,23 @@ class History:
 
     def rows(self) -> list[dict[str, Any]]:
         """One mapping an iteration, for tables."""
+        return [self.row(k) for k in range(len(self))]
+
+    def row(self, k: int) -> dict[str, Any]:
+        """What iteration k gave."""
         names = [f.name for f in fields(self) if f.name != "events"]
-        return [{"iteration": k, **{n: getattr(self, n)[k] for n in names}} for k in range(len(self))]
+        return {"iteration": range(len(self))[k], **{n: getattr(self, n)[k] for n in names}}
 
     def last(self, count: int = 20) -> tuple[float, float]:
-        """Mean energy of the last iterations weighted by their errors, and its error."""
-        energy, err = np.array(self.energy[-count:]), np.array(self.err[-count:])
-        w = 1.0 / np.maximum(err, 1e-300) ** 2
-        return float((w * energy).sum() / w.sum()), float(1.0 / np.sqrt(w.sum()))
+        """Mean energy of the last iterations, and its error from their spread and correlation time.
+
+        Weights of 1/error² would pull the mean down: low energies come with small variances.
+        """
+        energy = np.array(self.energy[-count:])
+        if len(energy) < 2:
+            return (float(energy[0]), float(self.err[-1])) if len(energy) else (float("nan"), float("nan"))
+        found = estimate(energy, 1)
+        return float(np.real(found.mean)), found.error
 
 
 class VMC:
@@ -114,7 +125,8 @@ class VMC:
 
     Raises:
         ValueError: a Hamiltonian that is not Hermitian, a sampler of other spins or another model, a sampler
-            that leaves the Hamiltonian's sectors, an unknown solver, method or dtype, numbers that are not
+            that leaves the Hamiltonian's sectors or keeps one that the Hamiltonian leaves, a model that is
+            complex and no ``AmplitudePhase``, an unknown solver, method or dtype, numbers that are not
             positive.
     """
 
@@ -141,13 +153,20 @@ class VMC:
         if sampler.n_spins != H.n_spins or sampler.model is not model:
             raise ValueError(
                 f"the sampler has {sampler.n_spins} spins and the Hamiltonian {H.n_spins}; give a sampler "
-                "of this "
-                "model and these spins"
+                "of this model and these spins"
             )
-        if not bool(in_sectors(sampler.x, H.sectors).all()) or (H.sectors and not sampler.sectors):
+        mine, theirs = ({(frozenset(s.sites), s.total) for s in o.sectors} for o in (H, sampler))
+        if mine and mine != theirs:
             raise ValueError(
-                "the Hamiltonian conserves total_sz (its sectors) and the sampler does not; use "
+                "the Hamiltonian conserves total_sz (its sectors) and the sampler keeps other sums or none; "
+                "use "
                 "Metropolis.for_hamiltonian(H, model), or rule='exchange' with the same sectors"
+            )
+        if theirs and not mine and not conserves(H, sampler.sectors):
+            raise ValueError(
+                "the sampler keeps a sum (total_sz) that the Hamiltonian does not conserve: local energies "
+                "would "
+                "contain states that are never visited, and their average could fall below the ground energy"
             )
         if solver not in ("sr", "adam") or sr_method not in METHODS:
             raise ValueError(
@@ -167,9 +186,10 @@ class VMC:
         self.chunk, self.max_bytes, self.max_change = chunk, max_bytes, max_change
         self.history = History()
         self._copies: dict[str, nn.Module] = {}
-        parameters = list(model.parameters())
+        parameters = trained_parameters(model)
         if not parameters:
             raise ValueError("the model has no parameters to train")
+        refuse_complex(model, sampler.x[:1])
         self._adam = torch.optim.Adam(parameters, lr=lr) if solver == "adam" else None
 
     def run(self, n_iter: int, *, progress: Callable[[dict[str, Any]], None] | None = None) -> History:
@@ -181,7 +201,7 @@ class VMC:
         for _ in range(n_iter):
             self._iterate()
             if progress is not None:
-                progress(self.history.rows()[-1])
+                progress(self.history.row(-1))
         return self.history
 
     def fit(
@@ -256,10 +276,8 @@ class VMC:
             try:
                 return self.sampler.sample(self.n_samples, self.n_discard)
             except FloatingPointError as error:
-                higher = next_precision(self.sampler.dtype, ladder(self.sampler.device))
-                if not self.sampler.auto or higher is None:
+                if not self.sampler.auto or not self._escalate(str(error)):
                     raise
-                self._escalate(higher, str(error))
 
     def _look_at_precision(self, samples: Any, A: torch.Tensor, r: torch.Tensor, tau: float) -> None:
         terms = 2.0 * len(samples) * A * r[:, None]
@@ -267,15 +285,25 @@ class VMC:
             terms = terms[: len(samples)] + terms[len(samples) :]
         corrected = self.sampler.correction is not None
         found = safety_check(samples.delta, terms, tau=1.0 if np.isnan(tau) else tau, corrected=corrected)
-        higher = next_precision(self.sampler.dtype, ladder(self.sampler.device))
-        if not found.accepted and higher is not None:
-            self._escalate(higher, found.reason)
+        if not found.accepted:
+            self._escalate(found.reason)
 
-    def _escalate(self, higher: str, reason: str) -> None:
-        self.history.events.append(
-            f"iteration {len(self.history)}: sampling goes from {self.sampler.dtype} to {higher}; {reason}"
-        )
-        self.sampler.set_precision(higher)
+    def _escalate(self, reason: str) -> bool:
+        """Go to the next precision that holds log ψ; whether there is one."""
+        steps, before = ladder(self.sampler.device), self.sampler.dtype
+        higher = next_precision(before, steps)
+        while higher is not None:
+            try:
+                self.sampler.set_precision(higher)
+            except FloatingPointError as error:
+                reason += f"; {higher} was left out: {error}"
+                higher = next_precision(higher, steps)
+                continue
+            self.history.events.append(
+                f"iteration {len(self.history)}: sampling goes from {before} to {higher}; {reason}"
+            )
+            return True
+        return False
 
     def _has_structured_gram(self, energies: torch.Tensor) -> bool:
         """Whether the Gram matrix of a Boltzmann machine, without its rows, is the cheapest way."""
@@ -286,11 +314,12 @@ class VMC:
             and self.gradient_dtype == "f64"
             and self.sr_method in ("auto", "gram")
             and (self.sr_method == "gram" or self.n_samples < sum(p.numel() for p in self.model.parameters()))
+            and all(p.requires_grad for p in self.model.parameters())
             and self.n_samples <= LARGEST_MATRIX
         )
 
     def _apply(self, step: Step, g: torch.Tensor) -> None:
-        parameters = list(self.model.parameters())
+        parameters = trained_parameters(self.model)
         self.history.events += [f"iteration {len(self.history)}: {event}" for event in step.events]
         direction = step.direction
         if self._adam is None:
@@ -324,9 +353,12 @@ class VMC:
         if name not in self._copies:
             self._copies[name] = copy.deepcopy(self.model).to(kind)
         with torch.no_grad():
-            for mine, theirs in zip(self._copies[name].parameters(), self.model.parameters(), strict=True):
-                mine.copy_(theirs)
-        return self._copies[name]
+            copied = self._copies[name]
+            for kind_of in ("parameters", "buffers"):
+                pairs = zip(getattr(copied, kind_of)(), getattr(self.model, kind_of)(), strict=True)
+                for mine, theirs in pairs:
+                    mine.copy_(theirs)
+        return copied
 
     def save(self, path: Path | str) -> None:
         """Write all that a run depends on: parameters, optimizer, chains, counters, precision, history."""
@@ -335,23 +367,56 @@ class VMC:
             "optimizer": self._adam.state_dict() if self._adam is not None else None,
             "sampler": self.sampler.state_dict(),
             "history": {f.name: list(getattr(self.history, f.name)) for f in fields(self.history)},
+            "options": self._options(),
         }
         save_state(Path(path), state, kind=KIND, identity=self._identity())
 
     def load(self, path: Path | str) -> None:
         """Go on from a saved state: the next iterations are bit for bit those that would have come.
 
+        Another number of samples or chains, shift or precision is used as given now, with a warning. The
+        learning rate is the one given now.
+
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it belongs to another run.
+            ValueError: it belongs to another run: another Hamiltonian, model, solver, rule, sweep, block or
+                correction.
         """
         state = load_state(Path(path), kind=KIND, identity=self._identity())
         self.model.load_state_dict(state["model"])
         if self._adam is not None:
             self._adam.load_state_dict(state["optimizer"])
+            for group in self._adam.param_groups:
+                group["lr"] = self.lr
         self.sampler.load_state_dict(state["sampler"])
         self.history = History(**state["history"])
+        for name, value in self._options().items():
+            if (stored := state["options"].get(name)) != value:
+                warnings.warn(f"{name} was {stored} and is {value} from here on", stacklevel=2)
+
+    def _options(self) -> dict[str, Any]:
+        names = (
+            "n_samples",
+            "n_discard",
+            "diag_shift",
+            "max_change",
+            "eloc_dtype",
+            "gradient_dtype",
+            "sr_method",
+        )
+        return {name: getattr(self, name) for name in names}
 
     def _identity(self) -> dict[str, Any]:
         shapes = {name: list(t.shape) for name, t in self.model.state_dict().items()}
-        return {"n_spins": self.H.n_spins, "solver": self.solver, "shapes": shapes}
+        sampler = self.sampler
+        return {
+            "n_spins": self.H.n_spins,
+            "solver": self.solver,
+            "shapes": shapes,
+            "hamiltonian": self.H.fingerprint(),
+            "rule": sampler.rule.name,
+            "sweep": sampler.sweep,
+            "block": sampler.block if sampler.correction == "delayed" else 0,
+            "correction": sampler.correction or "none",
+            "upcast": sampler.upcast,
+        }
