@@ -62,6 +62,7 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "series.elastic_table": ("Alignment", "elastic_alignment"),
         "series.soft_elastic": ("soft_elastic",),
         "subspaces.block_b_orth": ("Orthogonalised", "block_b_orth"),
+        "subspaces.lu_solve_adjoint": ("SparseFactors", "lu_solve_adjoint", "sparse_factors"),
         "subspaces.moment_accumulate": ("moment_accumulate", "moment_accumulate_"),
         "subspaces.spmm_csr": ("spmm_csr",),
         "spectral.mode_product": ("mode_product",),
@@ -171,6 +172,9 @@ if TYPE_CHECKING:
     from icml_kernels.spectral.spectral_conv import truncated_rfft as truncated_rfft
     from icml_kernels.subspaces.block_b_orth import Orthogonalised as Orthogonalised
     from icml_kernels.subspaces.block_b_orth import block_b_orth as block_b_orth
+    from icml_kernels.subspaces.lu_solve_adjoint import SparseFactors as SparseFactors
+    from icml_kernels.subspaces.lu_solve_adjoint import lu_solve_adjoint as lu_solve_adjoint
+    from icml_kernels.subspaces.lu_solve_adjoint import sparse_factors as sparse_factors
     from icml_kernels.subspaces.moment_accumulate import moment_accumulate as moment_accumulate
     from icml_kernels.subspaces.moment_accumulate import moment_accumulate_ as moment_accumulate_
     from icml_kernels.subspaces.spmm_csr import spmm_csr as spmm_csr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -179,7 +180,45 @@ def test_a_lane_that_fails_is_frozen_and_the_others_keep_their_bits():
     for a, e in zip(slopes, clean, strict=True):
         assert bool((a[..., [4, 7]] == 0).all())
         assert bool(torch.isfinite(a).all())
-        assert a[..., others].shape == e[..., others].shape
+        assert torch.equal(a[..., others], e[..., others])
+
+
+@pytest.mark.parametrize("route", ["reference", "numba"])
+def test_the_limit_is_the_callers(route):
+    """A clamp that charges a passive compartment to 400 mV fails at 200 mV, not at 500, gradients alike."""
+    given = list(arguments("passive", 1, 2, 40))
+    given[5] = torch.zeros_like(given[5])
+    given[5][0, 0, 1] = float(465 * given[3][0, 0, 1])
+    given[1], given[6] = 0.1 * given[3][0], torch.ones_like(given[6])
+    given[5] = given[5].requires_grad_()
+    with use_route("reference") if route == "reference" else nullcontext():
+        low, high = (run(given, membrane("passive"), limit=limit) for limit in (200.0, 500.0))
+        (slope,) = torch.autograd.grad(high.v.sum(), given[5])
+    assert low.failed.tolist()[0] == -1
+    assert low.failed.tolist()[1] > 0
+    assert high.failed.tolist() == [-1, -1]
+    assert float(high.v.detach()[0, 1]) == pytest.approx(400, abs=1)
+    assert bool((slope[0] > 0).all())
+    with pytest.raises(ValueError, match="limit=0 mV must be positive"):
+        run(given, membrane("passive"), limit=0)
+
+
+def test_narrow_rates_do_not_overflow_in_single_precision():
+    """A sigmoid of 1 mV width, 60 mV to both sides of its centre: as in double precision."""
+    base = membrane("squid")
+    rates = base.rates.clone()
+    for side, slope in ((0, 1.0), (1, -1.0)):
+        rates[:, side] = torch.tensor([1.0, -65.0, slope, 1.0, 0.0, 0.0, 1.0]).double()
+    table = Membrane(base.channels, rates, base.reversal, base.pool)
+    given = list(arguments("squid", 2, 2, 4))
+    given[3] = torch.zeros_like(given[3])
+    given[5] = torch.zeros_like(given[5])
+    given[2] = 1e-12 * given[2]
+    given[7] = torch.tensor([[-125.0, -5.0], [-125.0, -5.0]]).double()
+    single = [t.float() if t.is_floating_point() else t for t in given]
+    torch.testing.assert_close(
+        run(single, table).gates.double(), run(given, table).gates, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_threads_do_not_change_bits(monkeypatch):

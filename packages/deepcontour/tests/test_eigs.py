@@ -18,6 +18,7 @@ from icml_deepcontour.datasets import (
     uniform_plate,
     waveguide,
 )
+from scipy.sparse import csgraph
 from scipy.sparse.linalg import LinearOperator, splu
 
 
@@ -131,6 +132,38 @@ def test_gram_matrix_of_low_rank(k):
         top, _ = eigs(-A, None, ("SA", k))
         np.testing.assert_allclose(-top, exact[::-1][:k], rtol=1e-9)
     assert np.abs(vectors.T @ vectors - np.eye(k)).max() < 1e-10
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-15, 1e-13, 1e-9])
+@pytest.mark.parametrize("make", [plate, lambda n, seed: uniform_plate(n)], ids=["plate", "double values"])
+def test_nearest_to_an_eigenvalue_itself(make, off):
+    """The factors are singular there to all digits, and one theta drowns the others."""
+    given = make(26, 1)
+    exact = dense(given)
+    for at, k in ((0, 1), (20, 12), (55, 4)):
+        sigma = float(exact[at] * (1 + off))
+        values, _, stats = eigs(given.A, given.B, ("nearest", sigma, k), backend="slice", return_stats=True)
+        wanted = np.sort(np.abs(exact - sigma))[:k]
+        np.testing.assert_allclose(np.sort(np.abs(values - sigma)), wanted, atol=1e-8 * sigma)
+        assert stats.residuals.max() <= 1e-8
+        assert stats.count.exact
+
+
+@pytest.mark.parametrize("normed", [True, False])
+def test_graph_of_neighbours_as_scikit_learn_makes_it(normed):
+    """Ten thousand points in three far clouds: three zero modes, A singular, no option needed."""
+    points = np.random.default_rng(0).normal(size=(10_000, 2)) + 100.0 * (np.arange(10_000)[:, None] % 3)
+    neighbours = pytest.importorskip("sklearn.neighbors")
+    graph = neighbours.kneighbors_graph(points, 10, include_self=True)
+    A = csgraph.laplacian(sp.csr_array((graph + graph.T) / 2), normed=normed)
+    parts = csgraph.connected_components(graph)[0]
+    assert parts >= 3
+    values, vectors, stats = eigs(A, None, ("SA", parts + 4), return_stats=True)
+    np.testing.assert_allclose(values[:parts], 0.0, atol=1e-11)
+    assert values[parts] > 1e-6
+    assert stats.count.exact
+    assert stats.residuals.max() <= 1e-8
+    assert np.linalg.norm(A @ vectors - vectors * values, axis=0).max() < 1e-9
 
 
 def test_negative_spectra_need_no_shift_from_the_user():

@@ -22,16 +22,20 @@ from icml_hhmea import (
     NeuronPosterior,
     Pose,
     Recording,
+    Simulator,
     StimulusProblem,
     StimulusSearch,
+    Waveform,
     distil,
     electrical_image,
     fit,
     log_thresholds,
+    potassium_a,
     rivals,
 )
+from icml_hhmea.fitting import warn_of_a_short_axon
 from icml_hhmea.recordings import choose_electrodes, observe, time_grid
-from icml_hhmea.refinement import pareto_k
+from icml_hhmea.refinement import Refinement, pareto_k
 from icml_hhmea.retina import HiddenNeuron, RetinaOptions, hidden_neuron, triplets
 
 ARRAY = ElectrodeArray.hexagon(2)
@@ -207,6 +211,139 @@ def test_posteriors_are_saved_with_the_cells_fingerprint(cell, tmp_path):
         NeuronPosterior.load(tmp_path / "bad.safetensors", cell)
 
 
+def test_the_array_is_saved_with_all_that_its_field_depends_on(cell, tmp_path):
+    """Without image currents the field is half as strong; a disc of other radius is another source."""
+    array = ElectrodeArray(ARRAY.xyz, "disc", 7.0, images=False, anisotropy=(1.0, 1.3, 0.8), pitch=31.0)
+    neuron = replace(known(cell), electrodes=array)
+    neuron.save(tmp_path / "p.safetensors")
+    again = NeuronPosterior.load(tmp_path / "p.safetensors", cell)
+    for name in ("source", "disc_radius", "images", "anisotropy", "transfer", "pitch"):
+        assert getattr(again.electrodes, name) == getattr(array, name)
+    one = torch.zeros(1, len(ARRAY)).double()
+    one[0, 9] = -1.0
+    assert torch.equal(again.predict(one).log_scale, neuron.predict(one).log_scale)
+    assert abs(float(known(cell).predict(one).log_scale - again.predict(one).log_scale)) > 0.3
+    wrong = replace(neuron, rho=neuron.rho.repeat(2))
+    wrong.save(tmp_path / "wrong.safetensors")
+    with pytest.raises(ValueError, match=r"rho has another shape than \[1\]"):
+        NeuronPosterior.load(tmp_path / "wrong.safetensors", cell)
+
+
+def test_particles_that_cannot_tell_are_counted(cell, monkeypatch):
+    monkeypatch.setattr("icml_hhmea.thresholds.FIELD_LIMIT", 66.0)
+    one = torch.zeros(1, len(ARRAY)).double()
+    one[0, 9] = -2.0
+    found = known(cell).predict(one)
+    assert found.undecided.tolist() == [1]
+    assert math.isnan(found.p[0])
+    assert found.level.tolist() == [9.0]
+
+
+def test_the_pitch_is_that_of_the_places():
+    places = ElectrodeArray.hexagon(2, 60.0).xyz
+    assert ElectrodeArray(places).pitch == pytest.approx(60.0)
+    built = Recording.build(np.full((19, 20), -50.0), 20_000.0, places[:, :2].numpy(), units="uV")
+    assert built.electrodes.pitch == pytest.approx(60.0)
+    with pytest.raises(ValueError, match="pitch=0"):
+        ElectrodeArray(places, pitch=0.0)
+
+
+def test_data_that_cannot_be_are_refused(recording):
+    for noise in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="must be positive, or None"):
+            replace(recording, noise=noise)
+    for limits in ({"uc_per_cm2": -1.0}, {"total_ua": math.nan}):
+        with pytest.raises(ValueError, match="must be positive"):
+            ChargeLimit(**limits)
+    amplitudes = tuple(np.linspace(0.8, 1.25, 9))
+    curve = ActivationCurve(4, amplitudes, tuple(1 / (1 + np.exp(-(np.array(amplitudes) - 1) / 0.03))))
+    with pytest.raises(ValueError, match="electrode 4 has two anodic curves"):
+        Recording.build(np.full((19, 20), -50.0), 20_000.0, ARRAY, curves=[curve, curve], units="uV")
+    template = types.SimpleNamespace(templates_array=np.ones((1, 20, 19)), is_in_uV=True)
+    with pytest.raises(ValueError, match="unit=3: the Templates hold neurons 0 to 0"):
+        Recording.build(template, 20_000.0, ARRAY, unit=3)
+
+
+def test_an_electrode_near_the_end_of_the_axon_is_warned_of(cell, recording):
+    """The axon of 150 µm and its site lie under the array; one of 730 µm does not end there."""
+    observation = observe(recording)
+    site = cell.segments(cell.bounds.center()[None]).end[0, cell.spike_site, :2]
+    near = Pose(*(ARRAY.xyz[13, :2] - site).tolist(), 0.0)
+    with pytest.warns(UserWarning, match="take a longer axon"):
+        warn_of_a_short_axon(cell.at(near), observation)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_a_short_axon(RGC(Pose()), observation)
+    with pytest.raises(ValueError, match="channels ka have no densities"):
+        RGC(channels=[potassium_a()])
+
+
+def test_errors_of_times_follow_the_noise(recording):
+    """At least a sample's spacing, and more where the image is noisier."""
+    quiet, loud = observe(recording), observe(replace(recording, noise=5.0))
+    floor = math.hypot(0.02, 0.05 / math.sqrt(12))
+    both = quiet.time_mask & loud.time_mask
+    assert float(quiet.delay_error.min()) >= floor - 1e-12
+    assert bool(both.any())
+    assert float(loud.duration_error[both].mean()) > float(quiet.duration_error[both].mean())
+
+
+def test_checkpoints_of_other_data_or_places_are_refused(cell, recording, tmp_path):
+    observation, file = observe(recording), tmp_path / "c.safetensors"
+    options = replace(FAST, restarts=1, steps=2)
+    GradientDescent(cell.at(Pose()), observation, options).fit(until=1, checkpoint=file)
+    mixed = replace(observation, log_amplitude=observation.log_amplitude.flip(1))
+    moved = cell.at(Pose(5.0, 0.0, 0.0))
+    for model, data in ((cell.at(Pose()), mixed), (moved, observation)):
+        with pytest.raises(ValueError, match="belongs to another|data|pose"):
+            GradientDescent(model, data, options).fit(checkpoint=file, resume=True)
+    found = GradientDescent(cell.at(Pose()), observation, options)
+    found.fit(checkpoint=file, resume=True)
+    assert [row["step"] for row in found.rows] == [0.0, 1.0, 2.0]
+
+
+def test_the_flow_is_asked_in_the_frame_it_was_trained_in(cell, recording):
+    """The frame of the image's own pose, for features and particles alike."""
+    asked = []
+
+    class Flow:
+        names = tuple(f"log threshold {k}" for k in range(3))
+
+        def condition(self, features):
+            asked.append(features)
+
+        def sample(self, n, *, seed):
+            return torch.cat([cell.bounds.center(), torch.tensor([0.05]).double()])[None].repeat(n, 1)
+
+        def log_prob(self, theta):
+            return torch.zeros(len(theta))
+
+    problem = FitProblem(recording, cell, FAST)
+    found = NeuronFit("npe", npe=Flow(), samples=2).solve(problem)
+    pose = observe(recording).estimate.pose
+    assert found.cell.pose.tolist() == pytest.approx([pose.x, pose.y, pose.angle])
+    simulator = Simulator(cell, ARRAY, 0.5, 3)
+    assert torch.equal(asked[0], simulator.observed(observe(recording), found.cell.pose))
+    found.verify(problem)
+
+
+def test_searches_keep_to_the_limit_from_their_first_pattern_on(cell):
+    """The sum may not reach the single threshold; no step is made."""
+    target = known(cell)
+    one = torch.zeros(1, len(ARRAY)).double()
+    one[0, 9] = -1.0
+    level = float(target.predict(one).log_scale[0, 0].exp())
+    limit = ChargeLimit(uc_per_cm2=400.0, total_ua=0.5 * level)
+    found = StimulusSearch(steps=0, starts=3).solve(StimulusProblem([target], limit=limit))
+    assert float(found.amplitudes.abs().sum()) <= 0.5 * level * (1 + 1e-9)
+    far = replace(target, electrodes=ElectrodeArray(ARRAY.xyz + 5.0))
+    with pytest.raises(ValueError, match="at the same places"):
+        StimulusSearch().solve(StimulusProblem([target], [far]))
+    other = replace(target, waveform=Waveform.biphasic())
+    with pytest.raises(ValueError, match="same waveform"):
+        StimulusSearch().solve(StimulusProblem([target], [other]))
+
+
 def test_selective_patterns_fire_the_target_and_keep_to_the_limit(cell):
     target, other = known(cell), known(cell, Pose(20.0, 45.0, 0.0))
     limit = ChargeLimit(uc_per_cm2=200.0)
@@ -261,6 +398,37 @@ def test_logistic_and_network_learn_a_separable_rule():
     x = torch.randn(300, 18, generator=g).double()
     net = rivals.PatternMLP(epochs=20).fit(x[:200], x[:200, 0] > 0)
     assert float(((net.score(x[200:]) < 0) == (x[200:, 0] > 0)).double().mean()) > 0.85
+
+
+def test_one_dominating_weight_is_not_a_good_shape():
+    one = np.zeros(32)
+    one[3] = 80.0
+    assert pareto_k(one) == math.inf
+    assert math.isnan(pareto_k(np.array([0.0, -0.1, -0.2])))
+    three = np.full(64, -60.0)
+    three[:3] = 0.0
+    assert pareto_k(three) == math.inf
+
+
+def test_refined_weights_are_sums_of_squares_and_the_prior(cell, recording):
+    observation = observe(recording)
+    start = cell.bounds.center()[None].repeat(3, 1)
+    start[1, cell.bounds.index("z")] *= 1.1
+    start[2, cell.bounds.index("gna_band")] *= 1.02
+    refinement = Refinement(cell.at(Pose()), observation, start, replace(FAST, steps=0))
+    found = refinement.fit()
+    descent = refinement.descent
+    image, fired, gaps, _ = descent._residuals(start, found.log_current, None, 2.0, True)
+    assert bool(fired.all())
+    chi2 = (image**2).sum(1) + (gaps**2).sum(1)
+    count = int(observation.amplitude_mask.sum()) + 3
+    assert descent.chi2(start, found.log_current)[1] == count == descent._count()
+    scale = max(1.0, float(chi2.min()) / count)
+    s = cell.bounds.to_unit(start)
+    expected = torch.softmax(-chi2 / (2 * scale) + (s * (1 - s)).log().sum(1), 0)
+    torch.testing.assert_close(found.weights, expected, rtol=1e-5, atol=1e-9)
+    full = GradientDescent(cell.at(Pose()), observation, replace(FAST, features="full"))
+    assert full.chi2(start[:1], found.log_current[:1])[1] == full._count()
 
 
 def test_pareto_shapes():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 
 import numpy as np
 import pytest
@@ -159,3 +160,45 @@ def test_bad_sections_are_named(tmp_path):
         Cell(morphology, conductances={"ka": 1.0})
     with pytest.raises(ValueError, match="unknown parameter 'na.soma'"):
         Cell(morphology, free={"na.soma": (1.0, 2.0)})
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cells_of_random_files_are_one_tree(seed, tmp_path):
+    """Also where points coincide, at the root too, and types change: one root, and no link is lost."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 30))
+    rows, places = [], []
+    for k in range(n):
+        parent = -1 if k == 0 else int(rng.integers(max(0, k - 4), k))
+        same = k > 0 and rng.random() < 0.3
+        place = places[parent] if same else rng.normal(size=3) * 30
+        places.append(place)
+        kind = 2 + int(rng.integers(2))
+        rows.append(f"{k + 1} {kind} {place[0]} {place[1]} {place[2]} 1.0 {parent + 1 if k else -1}")
+    links = [np.linalg.norm(places[k] - places[int(r.split()[-1]) - 1]) for k, r in enumerate(rows) if k]
+    (tmp_path / "a.swc").write_text("\n".join(rows))
+    if sum(links) == 0:
+        return
+    sections = read_swc(tmp_path / "a.swc", units="um")
+    assert [s.parent for s in sections].count(-1) == 1
+    assert sum(s.length for s in sections) == pytest.approx(sum(links), rel=1e-9)
+    assert (discretise(sections, max_len=50.0).parent == -1).sum() == 1
+
+
+def test_a_root_whose_first_child_coincides_with_it_stays_one_cell(tmp_path):
+    text = "1 2 0 0 0 1 -1\n2 2 0 0 0 1 1\n3 2 10 0 0 1 2\n4 2 -10 0 0 1 2\n5 2 0 10 0 1 1\n"
+    (tmp_path / "a.swc").write_text(text)
+    assert [s.parent for s in read_swc(tmp_path / "a.swc", units="um")].count(-1) == 1
+    pair = [Section(np.array([[0, 0, 0, 1.0], [5, 0, 0, 1.0]]))] * 2
+    with pytest.raises(ValueError, match="only the first may have none"):
+        discretise(pair)
+
+
+def test_long_chains_are_ordered_in_linear_time():
+    n = 200_000
+    begin = time.perf_counter()
+    order = reorder([*range(1, n), -1])
+    assert order[0] == n - 1
+    assert time.perf_counter() - begin < 5
+    with pytest.raises(ValueError, match="own ancestor"):
+        reorder([1, 2, 1])

@@ -45,8 +45,8 @@ def test_log_densities_integrate_to_one(trained):
 
 def test_calibration_accepts_the_trained_and_refuses_the_wrong(trained):
     g = torch.Generator().manual_seed(3)
-    theta = BOX.sample(200, g)
-    x = torch.stack([theta[:, 0], theta[:, 1].log()], 1) + 0.4 * torch.randn(200, 2, generator=g).double()
+    theta = BOX.sample(120, g)
+    x = torch.stack([theta[:, 0], theta[:, 1].log()], 1) + 0.4 * torch.randn(120, 2, generator=g).double()
     found = calibrate(trained, theta, x)
     assert float(found.p.min()) > 1e-4
     assert float(found.coverage.min()) > 0.8
@@ -79,12 +79,47 @@ def test_invalid_simulations_restrict_the_prior_and_sampling_stops_in_time():
     model = AmortisedPosterior(BOX, 2, NPEOptions(transforms=1, hidden=8, epochs=3)).train(theta, x)
     drawn = model.sample(300, seed=0, features=torch.zeros(2))
     assert float((drawn[:, 0] < 0.4).double().mean()) > 0.95
+    # Of valid parameters that training has not seen nearly none is cut off.
+    fresh = BOX.sample(4000, g)
+    fresh = fresh[fresh[:, 0] <= 0]
+    density = model.log_prob(fresh, torch.zeros(2))
+    assert float(torch.isfinite(density).double().mean()) >= 0.998
     with torch.no_grad():
         model.validity[2].bias.fill_(-1e6)
     with pytest.raises(TimeoutError, match="the acceptance rate is 0"):
         model.sample(5, seed=0, features=torch.zeros(2), max_seconds=0.2)
     with pytest.raises(ValueError, match="0 of 20 simulations are valid"):
         AmortisedPosterior(BOX, 2, FEW).train(theta[:20], x[:20] * torch.nan)
+
+
+def test_densities_inside_the_cut_integrate_to_one():
+    g = torch.Generator().manual_seed(0)
+    theta = BOX.sample(1500, g)
+    x = torch.randn(1500, 2, generator=g).double()
+    x[theta[:, 0] > 0] = torch.nan
+    model = AmortisedPosterior(BOX, 2, NPEOptions(transforms=1, hidden=8, epochs=2)).train(theta, x)
+    a = torch.linspace(-3.99, 3.99, 200).double()
+    b = torch.linspace(math.log(0.101), math.log(9.99), 120).double()
+    grid = torch.stack(torch.meshgrid(a, b.exp(), indexing="ij"), -1).reshape(-1, 2)
+    density = model.log_prob(grid, torch.zeros(2)).exp() * grid[:, 1]
+    assert float(density.sum() * (a[1] - a[0]) * (b[1] - b[0])) == pytest.approx(1.0, abs=0.06)
+    assert math.isfinite(model.held_out)
+
+
+def test_a_loss_that_is_not_finite_is_an_error():
+    theta = BOX.sample(60, torch.Generator().manual_seed(0))
+    model = AmortisedPosterior(BOX, 2, NPEOptions(transforms=1, hidden=8, epochs=3, lr=1e30))
+    with pytest.raises(ValueError, match="use an lr below"):
+        model.train(theta, torch.randn(60, 2).double())
+
+
+def test_somata_are_drawn_under_the_whole_array_around_its_middle():
+    """Hidden neurons lie 45 to 75 µm off the middle of four rings; so do some that train the flow."""
+    places = ElectrodeArray.hexagon(4).xyz[:, :2] + torch.tensor([500.0, -300.0])
+    middle, half = Simulator(RGC(), ElectrodeArray(places)).square
+    torch.testing.assert_close(middle, torch.tensor([500.0, -300.0]).double())
+    assert half == pytest.approx(120.0)
+    assert Simulator(RGC(), ElectrodeArray(places), spot=10.0).square[1] == 10.0
 
 
 def test_flows_are_saved_without_pickles(trained, tmp_path):

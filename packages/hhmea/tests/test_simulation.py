@@ -25,10 +25,12 @@ from icml_hhmea import (
     simulate,
 )
 from icml_hhmea.channels import CalciumPool, membrane
+from icml_hhmea.claim_tasks import current_gap
 from icml_hhmea.evaluation import CableSolver, SimulationProblem
 from icml_hhmea.importing import renumber
 from icml_hhmea.morphology import Section
 from icml_hhmea.parameters import Bounds
+from icml_hhmea.simulation import _drives
 
 
 def ball_and_stick(**options) -> Cell:
@@ -135,6 +137,32 @@ def test_a_lane_that_fails_is_flagged_and_the_others_are_bit_equal():
     with pytest.raises(SimulationError, match="step 0 near compartment .* of cell 5") as caught:
         simulate(cell, None, IClamp("soma", wild, 0.0, 0.2), 0.5, 0.02)
     assert (caught.value.step, caught.value.lane) == (0, 5)
+
+
+def test_currents_balance_at_every_node_and_a_perturbed_solve_does_not():
+    """Capacitance and channels, from the voltages alone, carry what arrives; 1e-6 mV off shows."""
+    assert current_gap(0) <= 1e-9
+    assert current_gap(0, perturbed=True) > 1e-8
+
+
+def test_stimulation_and_recording_are_reciprocal_through_the_simulation():
+    """phi at an electrode is what its 1 µA would drive, weighted by V: with the axial operator L,
+    sum Z (L V) = sum V (L Z)."""
+    cell, array = RGC(axon_length=60.0).double(), ElectrodeArray.hexagon(1)
+    theta = cell.bounds.sample(3, torch.Generator().manual_seed(2))
+    clamp = IClamp("soma", 1.0, 0.0, 0.1)
+    with torch.no_grad():
+        found = simulate(cell, theta, clamp, 0.4, 0.02, record="all", electrodes=array)
+        cable = cell.cable(theta)
+        matrix = array.matrix(cell.segments(theta), cell.sigma(theta))
+        wave = clamp.waveform.samples(20, 0.02)
+        for e in range(7):
+            one = torch.zeros(1, 7).double()
+            one[0, e] = 1.0
+            drive, _ = _drives(cell, cable, [ExtracellularPattern(one)], matrix, theta, 20, 0.02)
+            phi = torch.einsum("bsn,nb->bs", found.v, drive[0])
+            phi[:, 1:] += 1e3 * matrix[:, e, cell.node("soma"), None] * wave
+            torch.testing.assert_close(phi, found.phi[..., e], rtol=1e-9, atol=1e-9)
 
 
 def test_two_simulators_with_different_steps_do_not_disturb_each_other():

@@ -13,15 +13,18 @@ from icml_hhmea import (
     ActivationCurve,
     EIFeatures,
     ElectrodeArray,
+    ExtracellularPattern,
     Pose,
     Protocol,
     electrical_image,
     log_thresholds,
+    simulate,
 )
 from icml_hhmea.curves import probability
 from icml_hhmea.features import canonical, canonical_places
 from icml_hhmea.pose import estimate_pose, noise_of
-from icml_hhmea.thresholds import fire, lanes_of
+from icml_hhmea.simulation import settle
+from icml_hhmea.thresholds import find_scales, fire, lanes_of, spontaneous
 
 ARRAY = ElectrodeArray.hexagon(2)
 
@@ -54,18 +57,86 @@ def test_bisection_finds_the_scale_at_which_a_scan_begins_to_fire(cell):
     lanes = lanes_of(cell, theta, ARRAY, given)
     assert bool(torch.isfinite(found).all())
     for factor, expected in ((0.99, False), (1.01, True)):
-        fired, _ = fire(cell, lanes, found.exp() * factor, protocol)
+        fired, _, failed = fire(cell, lanes, found.exp() * factor, protocol)
         assert fired.tolist() == [expected] * 4
+        assert not bool(failed.any())
+
+
+def test_strong_fields_are_followed_not_frozen_into_silence(cell):
+    """At 30 times threshold a membrane is beyond 200 mV, and the lane goes on."""
+    theta = cell.bounds.center()[None]
+    lanes = lanes_of(cell, theta, ARRAY, patterns({9: -1.0}, {9: 1.0}))
+    protocol = Protocol(window=2.0, tolerance=0.005)
+    level = log_thresholds(cell, theta, ARRAY, patterns({9: -1.0}, {9: 1.0}), protocol)[0].exp()
+    stim = ExtracellularPattern(patterns({9: -1.0}) * 30 * level[0])
+    strong = simulate(cell, None, stim, 0.3, 0.02, record="all", electrodes=ARRAY, on_failure="flag")
+    assert float(strong.v.abs().max()) > 200
+    assert strong.failed.tolist() == [-1]
+    bound = simulate(cell, None, stim, 0.3, 0.02, electrodes=ARRAY, on_failure="flag", limit=200)
+    assert bound.failed.tolist() != [-1]
+    for factor in (2.0, 8.0):
+        fired, _, failed = fire(cell, lanes, factor * level, protocol)
+        assert not bool(failed.any())
+        assert bool(fired.all())
+
+
+def test_a_lane_that_fails_is_undecided_not_silent(cell, monkeypatch):
+    """With the limit at 66 mV the first polarisation is a failure: no threshold is stated."""
+    monkeypatch.setattr("icml_hhmea.thresholds.FIELD_LIMIT", 66.0)
+    theta = cell.bounds.center()[None]
+    given = patterns({9: -1.0})
+    lanes = lanes_of(cell, theta, ARRAY, given)
+    protocol = Protocol(window=2.0, high=4.0)
+    fired, _, failed = fire(cell, lanes, torch.full((1,), 2.0).double(), protocol)
+    assert (fired.tolist(), failed.tolist()) == ([False], [True])
+    _, high = find_scales(cell, lanes, protocol, torch.zeros(1).double())
+    assert bool(torch.isnan(high).all())
+    assert bool(torch.isnan(log_thresholds(cell, theta, ARRAY, given, protocol)).all())
 
 
 def test_a_current_that_blocks_the_spike_does_not_hide_the_threshold(cell):
-    """At 100 µA nothing fires; the threshold is found from below."""
+    """Where the pattern as given does not fire although a weaker one does, the threshold is found from below:
+    the same as for the pattern at a hundredth."""
     protocol = Protocol(window=2.0, tolerance=0.005, low=1e-3)
     theta = cell.bounds.center()[None]
-    found = log_thresholds(cell, theta, ARRAY, patterns({9: -1.0}, {9: -100.0}), protocol)[0]
     lanes = lanes_of(cell, theta, ARRAY, patterns({9: -100.0}))
-    assert not bool(fire(cell, lanes, torch.ones(1).double(), protocol)[0])
+    assert not bool(fire(cell, lanes, torch.ones(1).double(), protocol)[2])
+    found = log_thresholds(cell, theta, ARRAY, patterns({9: -1.0}, {9: -100.0}), protocol)[0]
     assert float(found[0] - found[1]) == pytest.approx(math.log(100), abs=0.02)
+
+
+def test_thresholds_do_not_depend_on_the_guess_and_the_range_is_used_to_its_ends(cell):
+    theta = cell.bounds.center()[None]
+    given = patterns({9: -1.0}, {9: 1.0}, {13: -1.0})
+    wide = Protocol(window=2.0, tolerance=0.005)
+    level = log_thresholds(cell, theta, ARRAY, given, wide)[0]
+    assert bool(torch.isfinite(level).all())
+    for factor in (0.1, 10.0):
+        again = log_thresholds(cell, theta, ARRAY, given, wide, guess=level[None] + math.log(factor))[0]
+        torch.testing.assert_close(again, level, rtol=0, atol=0.006)
+    for k in range(3):
+        own = float(level[k].exp())
+        one = given[k : k + 1]
+        for high, expected in ((own / 0.9, level[k]), (own * 0.9, torch.tensor(math.inf))):
+            narrow = Protocol(window=2.0, tolerance=0.005, low=own / 30, high=high)
+            again = log_thresholds(
+                cell, theta, ARRAY, one, narrow, guess=torch.full((1, 1), math.log(own / 9))
+            )
+            torch.testing.assert_close(again[0, 0], expected.to(again), rtol=0, atol=0.006)
+        low = Protocol(window=2.0, tolerance=0.005, low=own * 0.9, high=own * 50)
+        again = log_thresholds(cell, theta, ARRAY, one, low, guess=torch.full((1, 1), math.log(own * 20)))
+        torch.testing.assert_close(again[0, 0], level[k], rtol=0, atol=0.006)
+
+
+def test_cells_that_fire_by_themselves_have_no_threshold(cell):
+    theta = cell.bounds.center()[None].repeat(2, 1)
+    protocol = Protocol(window=2.0)
+    state = settle(cell, theta, cell.cable(theta))
+    state.v[:, 1] = -35.0  # on its way into a spike that nothing has evoked
+    assert spontaneous(cell, theta, protocol, state).tolist() == [False, True]
+    found = log_thresholds(cell, theta, ARRAY, patterns({9: -1.0}), protocol, state=state)
+    assert bool(torch.isfinite(found[0, 0]))
+    assert bool(torch.isnan(found[1, 0]))
 
 
 def test_twice_the_current_is_half_the_scale_and_conductivity_scales_it(cell):
@@ -211,6 +282,9 @@ def test_spikes_hidden_by_the_artefact_are_censored_not_failures():
     curve = ActivationCurve.from_spikes(3, times, triggers, blank_ms=blank, window_ms=4.0, latencies=known)
     assert curve.visible == pytest.approx(0.8, abs=0.01)
     assert curve.fit()[0] == pytest.approx(level, rel=0.02)
+    with pytest.warns(UserWarning, match="cannot be seen and count as failures"):
+        blind = ActivationCurve.from_spikes(3, times, triggers, blank_ms=blank, window_ms=4.0)
+    assert blind.visible == 1.0
     with pytest.raises(ValueError, match="covers the window"):
         ActivationCurve.from_spikes(3, times, triggers, blank_ms=4.0, window_ms=4.0)
     with pytest.raises(ValueError, match="inside the blank"):

@@ -124,7 +124,8 @@ def eigs(
             (`slices.residuals`).
         certify: count by inertia, and look on until nothing is missing; for pencils that are not
             Hermitian the count is an estimate by winding numbers, and ``stats.count`` says so.
-        workers: slices or nodes at the same time, in threads; the result is the same to the bit.
+        workers: slices or nodes at the same time, in threads; the result is the same to the bit. Up to 128
+            eigenvalues (the smallest: up to 256 of 50 times as many rows) are one slice, for one worker.
         eliminate: constraints C of C x = 0, [m, n]; vectors are returned in the unknowns of A.
         factorize: factors of your own, ``f(sigma) -> (solve, negative_count)``: solve takes and gives [n,
             b], and
@@ -200,12 +201,13 @@ def eigs(
     else:
         factors = Factorizer(pencil, max_bytes=max_bytes, factorize=factorize, order=ordering)
         kind = definiteness(pencil, factors)
+        rough = None
         if start is not None:
             rough, start = _rayleigh_ritz(pencil, start)
             guesses = rough if guesses is None else guesses
         slicer = Slicer(
-            pencil, factors, kind, tol=tol, seed=random_state, start=start, threads=workers,
-            basis=return_stats,
+            pencil, factors, kind, tol=tol, seed=random_state, start=start, rough=rough,
+            threads=workers, basis=return_stats,
         )  # fmt: skip
         answer = _sliced(slicer, target, guesses, certify, max_count)
         values, vectors = answer.values, answer.vectors

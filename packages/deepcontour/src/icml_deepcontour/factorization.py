@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+import torch
+from icml_kernels.subspaces.lu_solve_adjoint import lu_solve_adjoint, sparse_factors
 from jaxtyping import Float
 from scipy.sparse.linalg import SuperLU, splu
 
@@ -25,11 +27,14 @@ log = logging.getLogger(__name__)
 
 SINGULAR = 1e-15  # a pivot below this part of the absolute sum of its row counts as zero
 HIT = 4.0  # and so does one below so many times its own rounding error, eps times its row of |L| |U|
-REFINED = 1e3  # growth of the entries above which every solve is refined once
+REFINED = 1e5  # growth of the entries above which every solve is refined once; below, only eigenvectors are
 UNSTABLE = 1e6  # growth above which the signs of the pivots are not believed
 DENSE = 3000  # rows up to which a dense LDL^H stands in where the diagonal cannot be the pivot
 STABLE = 8.0  # growth that Bunch and Kaufman's pivots are granted
 EPS = float(np.finfo(float).eps)
+PANEL = (
+    4  # columns that SuperLU updates together: fewer than its default, for factors that fit into the caches
+)
 TRIES = 8  # shifts that are tried where one hits an eigenvalue
 
 Solve = Callable[[np.ndarray], np.ndarray]
@@ -153,7 +158,7 @@ class Factorizer:
             self._pattern = pattern.permuted(np.argsort(lu.perm_c))
         if not np.array_equal(lu.perm_r, lu.perm_c):
             return self._unsymmetric(shift, matrix, order)
-        upper = lu.U
+        lower, upper = lu.L, lu.U
         pivots = upper.diagonal().real
         sums = np.asarray(abs(matrix).sum(axis=1)).ravel()
         rows = np.empty_like(sums)
@@ -164,7 +169,7 @@ class Factorizer:
         coupled = self.pencil.coupled if order is None else self.pencil.coupled[order]
         weight, joined = np.empty_like(d), np.empty_like(coupled)
         weight[lu.perm_r], joined[lu.perm_r] = d, coupled
-        plain, scaled = products(lu.L, upper, weight)
+        plain, scaled = products(lower, upper, weight)
         bound = float(plain.max()) / (float(sums.max(initial=0.0)) or 1.0)
         if bound > UNSTABLE:
             return self._unsymmetric(shift, matrix, order)
@@ -172,7 +177,9 @@ class Factorizer:
         if clearance < HIT:
             raise _SingularError
         negative = int(np.count_nonzero(pivots < 0))
-        solve = solver(lu, matrix, order, refine=bound > REFINED)
+        solve = adjoint_solver(lower, upper, lu.perm_r, order)
+        if bound > REFINED:
+            solve = refined(solve, self.pencil, shift)
         rounding = EPS * float(np.max(scaled[joined], initial=0.0))
         return ShiftedFactor(shift, negative, True, "", solve, int(lu.nnz), rounding, clearance)
 
@@ -182,7 +189,7 @@ class Factorizer:
             lu = splu(matrix)
         except RuntimeError as error:
             raise _SingularError from error
-        solve = solver(lu, matrix, order, refine=False)
+        solve = lu_solver(lu, order)
         if matrix.shape[0] <= DENSE:
             _, d, _ = scipy.linalg.ldl(matrix.toarray(), hermitian=True)
             root = 1 / np.sqrt(self.pencil.weights if order is None else self.pencil.weights[order])
@@ -209,7 +216,7 @@ def symmetric_lu(matrix: sp.csc_array, order: str) -> SuperLU:
     try:
         options: Any = {"SymmetricMode": True}
         made: Any = splu
-        return made(matrix, permc_spec=order, diag_pivot_thresh=0.0, options=options)
+        return made(matrix, permc_spec=order, diag_pivot_thresh=0.0, panel_size=PANEL, options=options)
     except RuntimeError as error:
         if "singular" in str(error):
             raise _SingularError from error
@@ -225,22 +232,55 @@ def products(
     Stability of Numerical Algorithms, 2002, theorem 9.3, up to a constant).
     """
     root = 1 / np.sqrt(weight)
-    total = abs(lower) @ (abs(upper) @ np.column_stack([np.ones(len(root)), root]))
+    # Not abs(lower): SciPy sorts the entries first, which takes as long as all else here.
+    sizes = [sp.csc_array((np.abs(m.data), m.indices, m.indptr), shape=m.shape) for m in (lower, upper)]
+    total = sizes[0] @ (sizes[1] @ np.column_stack([np.ones(len(root)), root]))
     return total[:, 0], total[:, 1] * root
 
 
-def solver(lu: SuperLU, matrix: sp.csc_array, order: np.ndarray | None, *, refine: bool) -> Solve:
+def adjoint_solver(lower: sp.csc_array, upper: sp.csc_array, place: np.ndarray, order: Any) -> Solve:
+    """Blocks of right-hand sides against factors of a Hermitian matrix with rows and columns permuted alike.
+
+    SuperLU reads its factors once for every column of a block, the kernel once for eight.
+
+    Args:
+        lower, upper: factors.
+        place: row of the factors where each row of the matrix went.
+        order: of the rows of the matrix; None where they are in place.
+    """
+    made: list[Any] = []  # at the first solve: a factorization that only counts needs none
+
+    def solve(rhs: np.ndarray) -> np.ndarray:
+        if not made:
+            parts = (lower.data, lower.indices, lower.indptr, upper.data, upper.indices, upper.indptr)
+            rows = np.argsort(place) if order is None else order[np.argsort(place)]
+            arrays = (*parts, upper.diagonal(), rows)
+            made.append(sparse_factors(*(torch.from_numpy(np.ascontiguousarray(x)) for x in arrays)))
+        b = np.asarray(rhs, dtype=lower.dtype)
+        found: np.ndarray = lu_solve_adjoint(made[0], torch.from_numpy(b)).numpy()
+        return found
+
+    return solve
+
+
+def refined(solve: Solve, pencil: Pencil, shift: float) -> Solve:
+    """A solve with one step of refinement."""
+
+    def twice(rhs: np.ndarray) -> np.ndarray:
+        x = solve(rhs)
+        return x + solve(rhs - (pencil.times_a(x) - shift * pencil.times_b(x)))
+
+    return twice
+
+
+def lu_solver(lu: SuperLU, order: np.ndarray | None) -> Solve:
     """Blocks of right-hand sides, in the original order of rows."""
 
     def solve(rhs: np.ndarray) -> np.ndarray:
-        b = np.asfortranarray(rhs if order is None else rhs[order], dtype=matrix.dtype)
-        x = lu.solve(b)
-        if refine:
-            x += lu.solve(np.asfortranarray(b - matrix @ x))
         if order is None:
-            return x
-        out = np.empty_like(x)
-        out[order] = x
+            return lu.solve(np.asfortranarray(rhs))
+        out = np.empty_like(rhs, order="F")
+        out[order] = lu.solve(np.asfortranarray(rhs[order]))
         return out
 
     return solve

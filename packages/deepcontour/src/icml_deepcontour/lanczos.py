@@ -17,7 +17,7 @@ import torch
 from icml_kernels import block_b_orth
 from jaxtyping import Float
 
-from icml_deepcontour.factorization import ShiftedFactor
+from icml_deepcontour.factorization import ShiftedFactor, refined
 from icml_deepcontour.pencil import Pencil
 
 BLOCK = 8  # right-hand sides of a solve; also the multiplicity that a single run sees
@@ -35,7 +35,8 @@ class Wanted:
         guard: neighbours whose place must be known roughly, so that a cut beside the wanted is safe.
         low, inside_below: so many Ritz values below the shift must have reached `low`; inertia counts them.
         high, inside_above: so many above it must lie below `high`.
-        radius, inside_radius: so many must be nearer than `radius`.
+        radius, inside_radius: so many must be nearer than `radius` to `centre`.
+        centre: None for the shift.
     """
 
     below: int = 0
@@ -48,6 +49,7 @@ class Wanted:
     inside_above: int = 0
     radius: float = np.inf
     inside_radius: int = 0
+    centre: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class BlockLanczos:
         start: np.ndarray | None = None,
     ) -> None:
         self.pencil, self.factor, self.rng = pencil, factor, rng
+        self.apply = factor.solve
         self.largest = min(largest, pencil.n)
         room = self.largest + 2 * BLOCK + (0 if start is None else start.shape[1])
         self._q = np.empty((room, pencil.n), dtype=pencil.dtype)  # rows are basis vectors
@@ -118,7 +121,7 @@ class BlockLanczos:
         new = slice(self.done, self.size)
         width = self.size - self.done
         right = self._bq[new] if self._root is None else self._bq[new] * self._root
-        image = self.factor.solve(right.T)
+        image = self.apply(right.T)
         if self._root is not None:
             image *= self._root[:, None]
         self.solves += width
@@ -131,6 +134,10 @@ class BlockLanczos:
         height = coefficients.shape[0]
         self._t[:height, new] = coefficients
         self._t[height : height + upper.shape[0], new] = upper
+
+    def refine(self) -> None:
+        """From now on every solve with one step of refinement."""
+        self.apply = refined(self.factor.solve, self.pencil, self.factor.shift)
 
     def inject(self, columns: int = BLOCK) -> None:
         """Random columns, orthogonal to all, join the next block: they see what the start block missed."""
@@ -297,7 +304,8 @@ def _all_inside(ritz: Ritz, wanted: Wanted, shift: float) -> bool:
     """As many inside as inertia counts. A Ritz value never lies nearer to the shift than its eigenvalue."""
     above = int(((ritz.theta > 0) & (ritz.values < wanted.high)).sum())
     below = int(((ritz.theta < 0) & (ritz.values >= wanted.low)).sum())
-    near = int((np.abs(ritz.values - shift) < wanted.radius).sum()) if wanted.inside_radius else 0
+    centre = shift if wanted.centre is None else wanted.centre
+    near = int((np.abs(ritz.values - centre) < wanted.radius).sum()) if wanted.inside_radius else 0
     return above >= wanted.inside_above and below >= wanted.inside_below and near >= wanted.inside_radius
 
 

@@ -14,6 +14,8 @@ NARROW = 1.5  # a shift is too far down where the first values differ by less th
 DISTINCT = 1e3  # roundings by which values differ that are no cluster
 DOWN = 3  # shifts that are tried where noise leaves too many eigenvalues below
 ZERO_MODES = 1e7  # theta of a zero mode over that of the wanted, beyond which the projection loses digits
+DROWNED = 1e5  # the same for a shift that was given, which is moved by no more than a hair
+HAIR = 1e-3  # of the distance to the next eigenvalue: how far a shift moves off one that it hits
 
 
 def first_shift(slicer: Slicer, count: int, guesses: np.ndarray | None) -> ShiftedFactor:
@@ -108,3 +110,13 @@ def better_shift(run: BlockLanczos, below: int, count: int) -> float | None:
     if other < NARROW * nearest and spread > DISTINCT * run.pencil.rounding(0.0):
         return float(above[0] - 0.25 * (other - nearest))
     return None
+
+
+def off_eigenvalue(run: BlockLanczos) -> float | None:
+    """After the scout: a shift a hair off an eigenvalue that the shift hits, or None to stay.
+
+    The theta of that eigenvalue drowns the others.
+    """
+    size = -np.sort(-np.abs(run.ritz().theta))
+    others = size[(size < size[0] / DROWNED) & (size > 0)]
+    return float(run.factor.shift + HAIR / others[0]) if len(others) else None

@@ -26,7 +26,9 @@ ENLARGEMENTS = 3  # times that a slice may begin again with more room
 ROUNDING = 128 * np.finfo(float).eps  # of |A| |x|: what a residual cannot be brought below
 FINEST = 4e-15  # of the largest theta: what an error of a Ritz value cannot be brought below
 MARGIN = 0.3  # estimated residuals are brought this far below the tolerance
+NEIGHBOURS = 4  # columns of a warm start beyond those wanted
 CLOSE = 16  # Ritz values nearest to the shift that show the spacing there
+LOOKS = 4  # steps without a look at the Ritz values, at most
 SETTLE = 3  # steps that fresh columns get before others join
 ORTHOGONAL = 1e-8  # largest entry of X^H B X - I with which vectors are counted as different
 SAME = 1e-6  # of 1 / (lambda - s): eigenvalues closer than this are one cluster
@@ -68,6 +70,26 @@ class Found:
     basis: Float[np.ndarray, "n p"]
 
 
+class Pace:
+    """When to look at the Ritz values again: a projection of 160 rows costs as much as several solves."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float] | None = None
+
+    def wait(self, step: int, left: float) -> int:
+        """Steps until the next look.
+
+        Args:
+            step: now.
+            left: largest residual over what is allowed; it falls about as fast as since the last look.
+        """
+        last, self._last = self._last, (step, left)
+        if last is None or not np.isfinite(left) or not 1 < left < last[1] < np.inf:
+            return 1
+        fall = np.log(last[1] / left) / (step - last[0])
+        return int(min(max(0.7 * np.log(left) / fall, 1), LOOKS))
+
+
 class Slicer:
     """Slices of one pencil.
 
@@ -78,6 +100,7 @@ class Slicer:
         tol: residual of every pair, see `residuals`.
         seed: of random columns.
         start: whole basis of a similar pencil, [n, p].
+        rough: Ritz values of its columns, rising; None where they depend on each other.
         threads: slices at the same time.
         basis: keep a warm start for the next pencil.
     """
@@ -91,11 +114,13 @@ class Slicer:
         tol: float,
         seed: int,
         start: np.ndarray | None = None,
+        rough: np.ndarray | None = None,
         threads: int = 1,
         basis: bool = False,
     ) -> None:
         self.pencil, self.factors, self.kind = pencil, factors, kind
-        self.tol, self.seed, self.start, self.threads = tol, seed, start, threads
+        self.tol, self.seed, self.threads = tol, seed, threads
+        self.start, self.rough = start, rough
         self.effort = Effort()
         self.margin = MARGIN
         self.basis = basis
@@ -126,6 +151,26 @@ class Slicer:
         wide = np.minimum(self.margin * strict * self.tol * np.abs(ritz.values), 0.1 * spacing)
         return np.maximum(wide, floor)
 
+    def first_block(self, count: int, key: int, near: float | None = None) -> np.ndarray | None:
+        """A warm start: mixtures of Ritz vectors of the last basis, each of which holds all of them.
+
+        A block as wide as the basis would be applied whole in every step, and cost more than it saves.
+
+        Args:
+            count: eigenvalues that are wanted.
+            key: of the slice.
+            near: where they lie; None for the lowest.
+        """
+        if self.start is None:
+            return None
+        wide = count + NEIGHBOURS
+        x = self.start[:, :wide]
+        if near is not None and self.rough is not None:
+            x = self.start[:, np.sort(np.argsort(np.abs(self.rough - near), kind="stable")[:wide])]
+        if x.shape[1] <= BLOCK:
+            return x
+        return x @ np.random.default_rng([self.seed, key, 1]).standard_normal((x.shape[1], BLOCK))
+
     def run(self, factor: ShiftedFactor, count: int, key: int, start: np.ndarray | None) -> BlockLanczos:
         """A new basis with room for so many eigenpairs."""
         largest = max(2 * count + 12 * BLOCK, 16 * BLOCK) + (0 if start is None else start.shape[1])
@@ -144,13 +189,14 @@ class Slicer:
             ritz, chosen, done = self._iterate(run, wanted, total, strict)
             found = self._extract(run, ritz, chosen, wanted)
             fine = residuals(self.pencil, found.values, found.vectors, self.tol) <= self.tol
-            if done and not fine.all() and len(fine):
-                found = self._polished(run, found, ~fine)
-                fine = residuals(self.pencil, found.values, found.vectors, self.tol) <= self.tol
+            if done and not fine.all():
+                found, fine = self._polished(run, found, ~fine)
             if done and fine.all() and len(fine) >= min(total, run.pencil.n):
                 return found
             strict *= 1e-2
-            if attempt < ENLARGEMENTS and not done:
+            if done:
+                run.refine()  # the rounding of the solves may be what is left
+            elif attempt < ENLARGEMENTS:
                 self.effort.restarts += 1
                 run.grow(run.largest + total + 8 * BLOCK)
                 run.inject()
@@ -167,6 +213,7 @@ class Slicer:
     ) -> tuple[Ritz, np.ndarray, bool]:
         steps = 12 + 6 * -(-total // BLOCK)
         injected = -SETTLE
+        pace, look = Pace(), 0
         for step in range(steps):
             if 2 * run.size - run.done > run.largest and not run.exhausted:
                 keep = total + 3 * BLOCK
@@ -175,12 +222,11 @@ class Slicer:
                 else:
                     run.grow(run.largest + run.size - run.done)
             run.step()
-            if run.done < min(total + BLOCK, run.pencil.n) and not run.exhausted:
+            if not run.exhausted and (run.done < min(total + BLOCK, run.pencil.n) or step < look):
                 continue
-            if step % 2 and run.done > 160 and step < steps - 1:
-                continue  # the projection is no longer small beside a solve
             ritz = run.ritz()
-            chosen, state = converged(ritz, wanted, run, self.allowed(run, ritz, strict))
+            allowed = self.allowed(run, ritz, strict)
+            chosen, state = converged(ritz, wanted, run, allowed)
             if state == "done":
                 return ritz, chosen, True
             if run.done >= run.pencil.n:
@@ -188,22 +234,32 @@ class Slicer:
             if run.exhausted or (state == "short" and step - injected >= SETTLE):
                 run.inject()
                 injected = step
+            left = run.residuals(ritz)[chosen] / allowed[chosen]
+            look = step + pace.wait(step, float(left.max(initial=0.0)) if len(chosen) >= total else np.inf)
         ritz = run.ritz()
         chosen, state = converged(ritz, wanted, run, self.allowed(run, ritz, strict))
         return ritz, chosen, state == "done"
 
-    def _polished(self, run: BlockLanczos, found: Found, which: np.ndarray) -> Found:
-        """One step of inverse iteration with refinement, against the rounding of a solve without pivoting."""
+    def _polished(self, run: BlockLanczos, found: Found, which: np.ndarray) -> tuple[Found, np.ndarray]:
+        """One step of inverse iteration with refinement, against the rounding of a solve without pivoting.
+
+        Returns:
+            The pairs, and which are below the tolerance now.
+        """
         p, shift = self.pencil, run.factor.shift
         b = p.times_b(found.vectors[:, which])
         y = run.factor.solve(b)
         for _ in range(2):
             y = y + run.factor.solve(b - (p.times_a(y) - shift * p.times_b(y)))
         run.solves += 3 * b.shape[1]
-        vectors = found.vectors.copy()
-        vectors[:, which] = y * (found.values[which] - shift)
-        values, vectors = orthonormal(p, found.values, vectors)
-        return replace(found, values=values, vectors=vectors)
+        values, vectors = found.values.copy(), found.vectors.copy()
+        # The Rayleigh quotient of y, as (A - s B) y = b; its error is the square of that of y.
+        quotient = (y.conj() * b).sum(axis=0).real / (y.conj() * p.times_b(y)).sum(axis=0).real
+        vectors[:, which] = y * (values[which] - shift)
+        values[which] = shift + quotient
+        values, vectors = orthonormal(p, values, vectors)
+        fine = residuals(p, values, vectors, self.tol) <= self.tol
+        return replace(found, values=values, vectors=vectors), fine
 
     def _extract(self, run: BlockLanczos, ritz: Ritz, chosen: np.ndarray, wanted: Wanted) -> Found:
         values = ritz.values[chosen]
@@ -326,7 +382,7 @@ def solve_piece(slicer: Slicer, piece: Piece, key: int, factor: ShiftedFactor | 
     wanted = Wanted(
         below, above, guard=0, low=piece.low, inside_below=below, high=piece.high, inside_above=above
     )  # fmt: skip
-    run = slicer.run(factor, piece.count, key, slicer.start)
+    run = slicer.run(factor, piece.count, key, slicer.first_block(piece.count, key, factor.shift))
     try:
         found = slicer.solve(run, wanted)
     finally:

@@ -10,7 +10,7 @@ from icml_deepcontour.errors import EigenConvergenceError
 from icml_deepcontour.factorization import ShiftedFactor
 from icml_deepcontour.inertia import Count
 from icml_deepcontour.lanczos import BLOCK, BlockLanczos, Wanted
-from icml_deepcontour.shifts import SCOUT, better_shift, first_shift, lower_shift
+from icml_deepcontour.shifts import SCOUT, better_shift, first_shift, lower_shift, off_eigenvalue
 from icml_deepcontour.slices import (
     ENLARGEMENTS,
     LARGEST_SLICE,
@@ -23,7 +23,9 @@ from icml_deepcontour.slices import (
     solve_pieces,
 )
 
-NEIGHBOURS = 4  # columns of a warm start beyond the k wanted
+LARGEST_RUN = 256  # eigenvalues up to which one run from one shift may find the smallest
+SPARSE = 50  # rows an eigenvalue, from which on factorizations cost more than a longer basis
+SPARE = 2  # eigenvalues beyond the nearest k that are looked for where the shift is not sigma
 MOVES = 3  # times that the shift may move
 CERTAIN = 4.0  # roundings between an eigenvalue and a cut, from which on the count is believed
 WIDTH = 16.0  # roundings within which values are equal
@@ -55,13 +57,13 @@ def smallest(slicer: Slicer, k: int, guesses: np.ndarray | None, certify: bool) 
     Raises:
         EigenConvergenceError: not all converged, or inertia counts more than can be found.
     """
-    if k > LARGEST_SLICE:
+    if k > max(LARGEST_SLICE, min(LARGEST_RUN, slicer.pencil.n // SPARSE)):
         return _in_slices(slicer, k, guesses)
     factor = first_shift(slicer, k, guesses)
     moves = 0
     while True:
         below = min(slicer.below(factor), k) if factor.exact else 0
-        run = slicer.run(factor, k, 0, _first_block(slicer, k))
+        run = slicer.run(factor, k, 0, slicer.first_block(k, 0))
         moved = None
         if below == 0 and moves < MOVES:
             for _ in range(SCOUT):
@@ -83,19 +85,6 @@ def smallest(slicer: Slicer, k: int, guesses: np.ndarray | None, certify: bool) 
         factor = slicer.factors(moved)
         if factor.exact and slicer.below(factor) > k:
             factor = lower_shift(slicer, factor, k)
-
-
-def _first_block(slicer: Slicer, k: int) -> np.ndarray | None:
-    """A warm start: a block of mixtures of the last basis' lowest vectors, each of which holds all of them.
-
-    A block as wide as the basis would be applied whole in every step, and cost more than it saves.
-    """
-    if slicer.start is None:
-        return None
-    x = slicer.start[:, : k + NEIGHBOURS]
-    if x.shape[1] <= BLOCK:
-        return x
-    return x @ np.random.default_rng([slicer.seed, 0, 1]).standard_normal((x.shape[1], BLOCK))
 
 
 def _certified(slicer: Slicer, run: BlockLanczos, wanted: Wanted, k: int, certify: bool) -> Answer:
@@ -247,26 +236,41 @@ def nearest(slicer: Slicer, sigma: float, k: int, certify: bool) -> Answer:
     """
     p = slicer.pencil
     factor = slicer.factors(sigma)
+    run = slicer.run(factor, k, 0, slicer.first_block(k, 0, sigma))
+    for _ in range(SCOUT):
+        run.step()
+    moved = off_eigenvalue(run)
+    if moved is not None:
+        slicer.effort.solves += run.solves
+        factor = slicer.factors(moved)
+        run = slicer.run(factor, k, 0, slicer.first_block(k, 0, sigma))
     slicer.effort.shifts.append(factor.shift)
-    run = slicer.run(factor, k, 0, slicer.start)
-    wanted = Wanted(nearest=k)
+    # Seen from a shift beside sigma the last few may come in another order.
+    away = abs(factor.shift - sigma)
+    finite = p.n - slicer.kind.infinite
+    count, expected, radius = 0, 0, 0.0
+    wanted = Wanted(nearest=k if away == 0 else min(k + SPARE, finite - 1))
     try:
         for _ in range(ENLARGEMENTS + 1):
             found = slicer.solve(run, wanted)
-            order = np.sort(np.argsort(np.abs(found.values - factor.shift), kind="stable")[:k])
+            order = np.sort(np.argsort(np.abs(found.values - sigma), kind="stable")[:k])
             values, vectors = found.values[order], found.vectors[:, order]
             if not certify:
                 return Answer(values, vectors, None, found.basis)
             blur = max(p.rounding(float(values[-1])), p.rounding(sigma), factor.rounding)
-            radius, expected = _radius(factor.shift, found, 2 * CERTAIN * blur)
+            beyond = found.beyond - away
+            if np.abs(values - sigma).max() > beyond + WIDTH * blur and wanted.nearest < finite - 1:
+                wanted = replace(wanted, nearest=min(wanted.nearest + BLOCK, finite - 1))
+                continue  # one of those left out may be nearer to sigma than the last of these
+            radius, expected = _radius(sigma, k, found, beyond, 2 * CERTAIN * blur)
             proof = Count(k, slicer.kind.exact and factor.exact, factor.reason or slicer.unproved)
-            distance = np.sort(np.abs(values - factor.shift))
+            distance = np.sort(np.abs(values - sigma))
             if expected < k and distance[-1] - distance[expected] > WIDTH * blur:
                 reason = "values as far from sigma as the last are not told apart; take a nearer sigma"
                 proof = Count(k, False, reason)
             if expected == 0 and radius <= p.rounding(sigma):
                 return Answer(values, vectors, independent(p, vectors, proof), found.basis)
-            ends = [slicer.factors(factor.shift + s * radius, spacing=2 * radius / k) for s in (-1, 1)]
+            ends = [slicer.factors(sigma + s * radius, spacing=2 * radius / k) for s in (-1, 1)]
             if not all(end.exact for end in ends):
                 reason = "; ".join(end.reason for end in ends if end.reason)
                 return Answer(values, vectors, Count(k, False, reason), found.basis)
@@ -280,7 +284,8 @@ def nearest(slicer: Slicer, sigma: float, k: int, certify: bool) -> Answer:
             if count < expected:
                 break
             slicer.effort.restarts += 1
-            wanted = replace(wanted, radius=radius, inside_radius=expected + min(count - expected, BLOCK))
+            inside = expected + min(count - expected, BLOCK)
+            wanted = replace(wanted, radius=radius, inside_radius=inside, centre=sigma)
             run.grow(run.largest + 4 * BLOCK)
             run.inject(2 * BLOCK)
     finally:
@@ -291,14 +296,22 @@ def nearest(slicer: Slicer, sigma: float, k: int, certify: bool) -> Answer:
     )
 
 
-def _radius(shift: float, found: Found, blur: float) -> tuple[float, int]:
-    """A distance that no eigenvalue has, and how many are nearer."""
-    distance = np.sort(np.abs(found.values - shift))
-    ends = np.append(distance[1:], found.beyond)
+def _radius(sigma: float, k: int, found: Found, beyond: float, blur: float) -> tuple[float, int]:
+    """A distance from sigma that no eigenvalue has, and how many are nearer: k if that can be told.
+
+    Args:
+        sigma: the point.
+        k: how many are wanted of those that were found.
+        found: eigenpairs.
+        beyond: a distance below which there is no other eigenvalue.
+        blur: distances closer than this are equal.
+    """
+    distance = np.sort(np.abs(found.values - sigma))
+    ends = np.minimum(np.append(distance[1:], np.inf), beyond)
     apart = (ends - distance) > np.maximum(SAME * np.where(np.isfinite(ends), ends, 0.0), blur)
     if found.cluster:
         apart[-1] = False
-    for at in range(len(distance) - 1, -1, -1):
+    for at in range(k - 1, -1, -1):
         if apart[at]:
             return float(distance[at] * 2 if np.isinf(ends[at]) else (distance[at] + ends[at]) / 2), at + 1
     return float(distance[0]) / 2, 0

@@ -40,7 +40,8 @@ class Simulator:
         cell: the model; its pose does not matter.
         noise: standard deviation of images, µV.
         count: electrodes with a threshold.
-        spot: half the width of the square in which somata lie, µm.
+        spot: half the width of the square around the array's middle in which somata lie, µm; the array's own
+            by default.
         threshold_noise: relative standard deviation of measured thresholds.
         dt, every: of simulations.
     """
@@ -49,17 +50,25 @@ class Simulator:
     electrodes: ElectrodeArray
     noise: float = 2.0
     count: int = 5
-    spot: float = 40.0
+    spot: float | None = None
     threshold_noise: float = 0.02
     dt: float = 0.025
     every: int = 2
-    window: float = 2.0
+    window: float = 3.0
 
     @property
     def bounds(self) -> Bounds:
         """The cell's, and the relative noise of thresholds, which is inferred too."""
         b = self.cell.bounds
         return Bounds((*b.names, "rho"), (*b.low, RHO[0]), (*b.high, RHO[1]), (*b.log, True))
+
+    @property
+    def square(self) -> tuple[Float[Tensor, " 2"], float]:
+        """Middle and half width of the square in which somata lie, µm."""
+        xy = self.electrodes.xyz[:, :2]
+        low, high = xy.min(0).values, xy.max(0).values
+        own = max(float((high - low).max()) / 2, self.electrodes.pitch)
+        return (low + high) / 2, own if self.spot is None else self.spot
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,10 +98,9 @@ class Simulator:
         bounds = self.bounds
         theta = bounds.sample(size, generator)
         place = torch.rand(size, 3, generator=generator, dtype=torch.float64)
-        pose = torch.stack(
-            [(2 * place[:, 0] - 1) * self.spot, (2 * place[:, 1] - 1) * self.spot, 2 * math.pi * place[:, 2]],
-            1,
-        )
+        middle, half = self.square
+        spread = half * (2 * place[:, :2] - 1)
+        pose = torch.cat([middle + spread, 2 * math.pi * place[:, 2:]], 1)
         where = [bounds.index(name) for name in LOCATION]
         theta[:, where] = 0.0
         cell = self.cell.at(pose)

@@ -52,8 +52,8 @@ def add_claims(suite: ClaimSuite) -> None:
         figure="gain",
         kind="mean",
         at_least=1.0,
-        statement="Held-out parameters are likelier under the posterior than under the prior, "
-        "by a nat or more.",
+        statement="Held-out parameters are likelier under the posterior than under a flow whose features "
+        "were dealt to other neurons, by a nat or more.",
         paper="Simulation-based inference.",
         teeth="no-conditioning",
         unit="nats",

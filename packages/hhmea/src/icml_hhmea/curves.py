@@ -96,6 +96,12 @@ class ActivationCurve:
                 f"the blank of {blank_ms} ms covers the window of {window_ms} ms: nothing can be seen"
             )
         visible = 1.0
+        if latencies is None and blank_ms > 0:
+            warnings.warn(
+                f"spikes in the first {blank_ms:g} ms after a pulse cannot be seen and count as failures; "
+                "pass latencies= to have them counted as censored",
+                stacklevel=2,
+            )
         if latencies is not None:
             known = np.asarray(latencies, dtype=np.float64)
             known = known[(known >= 0) & (known <= window_ms)]

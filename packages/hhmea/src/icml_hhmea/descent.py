@@ -9,9 +9,10 @@ parameters are real numbers (``icml_hhmea.parameters``); Adam moves several rest
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from torch import Tensor
 from icml_hhmea.cell import CellModel
 from icml_hhmea.features import EIFeatures, electrical_image
 from icml_hhmea.posterior import NeuronPosterior
-from icml_hhmea.recordings import FEATURE_SETS, TIME_ERROR, Observation
+from icml_hhmea.recordings import FEATURE_SETS, Observation
 from icml_hhmea.simulation import settle
 from icml_hhmea.thresholds import Protocol, log_thresholds
 
@@ -43,7 +44,7 @@ class DescentOptions:
         features: ``"amp+thr"`` or ``"full"``.
         prior: weight of minus the log prior, divided by the number of features; 0 for none.
         window: of a spike after a pulse in fits, ms; thresholds are found to ``tolerance``.
-        mode: of features, for gradients.
+        duration: of the simulated image, ms.
     """
 
     restarts: int = 8
@@ -52,7 +53,7 @@ class DescentOptions:
     features: Literal["amp+thr", "full"] = "amp+thr"
     screen: int = 4
     prior: float = 0.0
-    window: float = 2.0
+    window: float = 3.0
     tolerance: float = 0.01
     duration: float = 3.0
     seed: int = 0
@@ -106,6 +107,27 @@ class GradientDescent:
         hard: bool = False,
     ) -> tuple[Float[Tensor, " particles"], Float[Tensor, "particles thresholds"]]:
         """The loss of each particle, and its log thresholds."""
+        image, fired, gaps, levels = self._residuals(theta, log_current, guess, spread, hard)
+        total = torch.where(fired, (image**2).mean(1), NO_SPIKE)
+        if not gaps.shape[1]:
+            return total, levels
+        total = total + (gaps**2).mean(1)
+        return total + ((log_current[:, self.channels] / CURRENT_SPREAD) ** 2).mean(1), levels.detach()
+
+    def chi2(
+        self, theta: Float[Tensor, "particles parameters"], log_current: Float[Tensor, "particles electrodes"]
+    ) -> tuple[Float[Tensor, " particles"], int]:
+        """Sum of squares of all hard features and thresholds in units of their errors, and how many they are;
+        a cell that does not fire has ``NO_SPIKE`` for each of its features."""
+        with torch.no_grad():
+            image, fired, gaps, _ = self._residuals(theta, log_current, None, 2.0, True)
+        size = torch.where(fired, (image**2).sum(1), NO_SPIKE * image.shape[1])
+        return size + (gaps**2).sum(1), image.shape[1] + gaps.shape[1]
+
+    def _residuals(
+        self, theta: Tensor, log_current: Tensor, guess: Tensor | None, spread: float, hard: bool
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of image and thresholds in units of their errors, which cells fire, and log thresholds."""
         o, cell = self.observation, self.cell
         state = settle(cell, theta, cell.cable(theta), dt=o.dt)
         phi, fired = electrical_image(
@@ -113,23 +135,20 @@ class GradientDescent:
         )
         extract = EIFeatures(self.extract.dt, "hard") if hard else self.extract
         found = extract(phi)
-        parts = [((found.log() - o.log_amplitude) / o.amplitude_error)[:, o.amplitude_mask] ** 2]
+        parts = [((found.log() - o.log_amplitude) / o.amplitude_error)[:, o.amplitude_mask]]
         if self.options.features == "full":
-            parts.append((((found.delays() - o.delay) / TIME_ERROR) ** 2)[:, o.time_mask])
-            parts.append((((found.duration - o.duration) / TIME_ERROR) ** 2)[:, o.time_mask])
-        total = torch.cat(parts, 1).mean(1)
-        total = torch.where(fired, total, NO_SPIKE)
+            parts.append(((found.delays() - o.delay) / o.delay_error)[:, o.time_mask])
+            parts.append(((found.duration - o.duration) / o.duration_error)[:, o.time_mask])
+        image = torch.cat(parts, 1)
         if not len(o.patterns):
-            return total, theta.new_zeros(len(theta), 0)
+            none = theta.new_zeros(len(theta), 0)
+            return image, fired, none, none
         levels = log_thresholds(
             cell, theta, self.electrodes, o.patterns, self.protocol, guess=guess, spread=spread, state=state
         )
-        reached = levels < torch.inf
         own = log_current[:, o.channel]
-        gap = torch.where(reached, levels - own - o.log_threshold, NO_THRESHOLD)
-        total = total + ((gap / o.threshold_error) ** 2).mean(1)
-        total = total + ((log_current[:, self.channels] / CURRENT_SPREAD) ** 2).mean(1)
-        return total, levels.detach()
+        gap = torch.where(levels < torch.inf, levels - own - o.log_threshold, NO_THRESHOLD)
+        return image, fired, gap / o.threshold_error, levels
 
     def fit(
         self,
@@ -170,7 +189,7 @@ class GradientDescent:
             self.rows.append({"step": float(step), "loss": float(best.min())})
             if report is not None:
                 report(step, float(best.min()))
-            if step == opt.steps:
+            if step == last:
                 break
             total = loss.sum()
             if opt.prior:
@@ -187,12 +206,14 @@ class GradientDescent:
                     leaf.grad *= (1e3 / norm.clamp(min=1e3)).to(leaf.grad)
             optimizer.step()
             done = step + 1
-            if checkpoint is not None and (done % save_every == 0 or done >= last):
+            if checkpoint is not None and (done % save_every == 0 or done == last):
                 self._save(checkpoint, done, u, k, optimizer, best, best_u, best_k, guess)
         return self._posterior(best_u, best_k, best)
 
     def _count(self) -> int:
-        return int(self.observation.amplitude_mask.sum()) + len(self.observation.patterns)
+        o = self.observation
+        times = 2 * int(o.time_mask.sum()) if self.options.features == "full" else 0
+        return int(o.amplitude_mask.sum()) + times + len(o.patterns)
 
     def _begin(self) -> dict[str, Any]:
         opt, bounds = self.options, self.cell.bounds
@@ -236,8 +257,11 @@ class GradientDescent:
         return {
             "cell": self.cell.fingerprint(),
             "options": described,
-            "image": f"{float(o.log_amplitude.sum()):.9e}",
-            "thresholds": [f"{x:.9e}" for x in o.log_threshold.tolist()],
+            "data": _digest([getattr(o, f.name) for f in fields(o) if torch.is_tensor(getattr(o, f.name))]),
+            "array": _digest([self.electrodes.xyz]),
+            "pose": _digest([p for p in (getattr(self.cell, "pose", None),) if isinstance(p, Tensor)]),
+            "start": _digest([] if self.start is None else [self.start]),
+            "waveform": [list(p) for p in o.recording.waveform.phases],
         }
 
     def _posterior(self, u: Tensor, k: Tensor, loss: Tensor) -> NeuronPosterior:
@@ -260,3 +284,12 @@ class GradientDescent:
             diagnostics,
             self.observation,
         )
+
+
+def _digest(tensors: Sequence[Tensor]) -> str:
+    """A hash of numbers, to ten digits."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        values = tensor.detach().double().ravel().tolist()
+        digest.update(("/" + " ".join(f"{x:.9e}" for x in values)).encode())
+    return digest.hexdigest()[:16]

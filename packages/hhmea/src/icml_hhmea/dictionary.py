@@ -62,7 +62,7 @@ def distil(
     size = len(posterior.electrodes)
     single = torch.cat([torch.eye(size, dtype=torch.float64), -torch.eye(size, dtype=torch.float64)])
     best = _one_particle(posterior)
-    own = best.predict(single).log_scale[0]
+    own = best.predict(single).log_scale[0].nan_to_num(nan=torch.inf, posinf=torch.inf)
     lowest = torch.minimum(own[:size], own[size:])
     chosen = electrodes or lowest.argsort(stable=True)[: min(8, size)].tolist()
     typical = lowest[chosen].exp()

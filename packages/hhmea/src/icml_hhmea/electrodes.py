@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -41,7 +41,7 @@ class ElectrodeArray:
         images: whether the array is an insulating plane, which doubles the field.
         anisotropy: conductivities along x, y and z as multiples of sigma.
         transfer: [electrodes, nodes] MΩ, such as from a finite-element model, instead of all that.
-        pitch: distance of neighbours, µm.
+        pitch: distance of neighbours, µm; the median distance of nearest neighbours by default.
     """
 
     xyz: Tensor
@@ -50,7 +50,7 @@ class ElectrodeArray:
     images: bool = True
     anisotropy: tuple[float, float, float] = (1.0, 1.0, 1.0)
     transfer: Tensor | None = None
-    pitch: float = 30.0
+    pitch: float = math.nan
 
     def __post_init__(self) -> None:
         xyz = torch.as_tensor(self.xyz, dtype=torch.float64)
@@ -67,6 +67,10 @@ class ElectrodeArray:
             raise ValueError(
                 f"anisotropy {self.anisotropy} and disc_radius {self.disc_radius} must be positive"
             )
+        if math.isnan(self.pitch):
+            object.__setattr__(self, "pitch", _spacing(xyz))
+        if not 0 < self.pitch < math.inf:
+            raise ValueError(f"pitch={self.pitch} µm must be positive")
 
     @classmethod
     def hexagon(cls, rings: int = 4, pitch: float = 30.0, **options: object) -> ElectrodeArray:
@@ -87,6 +91,25 @@ class ElectrodeArray:
 
     def __len__(self) -> int:
         return len(self.xyz)
+
+    def state(self) -> dict[str, Any]:
+        """All fields, for a file."""
+        fields = {
+            f: getattr(self, f) for f in ("xyz", "source", "disc_radius", "images", "transfer", "pitch")
+        }
+        return fields | {"anisotropy": list(self.anisotropy)}
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any]) -> ElectrodeArray:
+        """The inverse of ``state``.
+
+        Raises:
+            ValueError: fields that lack or are others, or what the constructor refuses.
+        """
+        names = ("xyz", "source", "disc_radius", "images", "anisotropy", "transfer", "pitch")
+        if set(state) != set(names):
+            raise ValueError(f"an array has the fields {', '.join(names)}; found {', '.join(sorted(state))}")
+        return cls(**{**state, "anisotropy": tuple(float(x) for x in state["anisotropy"])})
 
     def subset(self, chosen: Sequence[int]) -> ElectrodeArray:
         """Some of the electrodes."""
@@ -135,6 +158,15 @@ class ElectrodeArray:
             )
         factor = (2 if self.images else 1) / (4 * math.pi * stretch.prod().sqrt())
         return factor * found / sigma[..., None, None]
+
+
+def _spacing(xyz: Tensor) -> float:
+    """Median distance of nearest neighbours, 30 µm for a single electrode."""
+    if len(xyz) < 2:
+        return 30.0
+    distance = torch.cdist(xyz, xyz) + torch.diag(torch.full((len(xyz),), torch.inf, dtype=xyz.dtype))
+    nearest = distance.min(1).values
+    return round(float(nearest.median()), 6) or 30.0
 
 
 def _line(places: Tensor, a: Tensor, b: Tensor, radius: Tensor) -> tuple[Tensor, int]:

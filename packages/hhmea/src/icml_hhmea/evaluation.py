@@ -12,10 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icml_hhmea.balance import ionic_currents
 from icml_hhmea.cell import CellModel
 from icml_hhmea.electrodes import ElectrodeArray
 from icml_hhmea.posterior import NeuronPosterior
-from icml_hhmea.simulation import SimResult, Stimulus, activating, simulate
+from icml_hhmea.simulation import SimResult, Stimulus, resting, simulate
 
 NEAR = math.log(1.2)  # around threshold
 
@@ -43,8 +44,8 @@ class Simulation:
     result: SimResult
 
     def verify(self, problem: SimulationProblem) -> None:
-        """Voltages are finite and those of a second run, axial currents cancel over the cell, and membrane
-        currents are the axial and injected ones, to 1e-9 of the largest.
+        """Voltages are finite and those of a second run; membrane currents are those through capacitance and
+        channels, and those of that run, to 1e-9 of the largest.
 
         Raises:
             ValueError: they are not.
@@ -56,10 +57,12 @@ class Simulation:
             raise ValueError("a voltage is not finite")
         theta = problem.cell.batch(problem.params).expand(len(v), -1)
         cable = problem.cell.cable(theta)
-        inside = activating(problem.cell.parent, cable.axial, v.permute(1, 2, 0)).permute(2, 0, 1)
-        size = float(im.abs().max())
-        if float(inside.sum(-1).abs().max()) > 1e-6 * size:
-            raise ValueError("axial currents do not cancel over the cell")
+        size = max(float(im.abs().max()), 1e-6)
+        found = ionic_currents(
+            problem.cell, cable, v.permute(1, 2, 0), resting(problem.cell, theta), problem.dt
+        ).permute(2, 0, 1)
+        if float((found - im[:, 1:]).abs().max()) > 1e-9 * size:
+            raise ValueError("membrane currents are not those of capacitance and channels at these voltages")
         again = simulate(
             problem.cell, problem.params, problem.stim, problem.T, problem.dt, record="all",
             electrodes=problem.electrodes, currents=True,
@@ -114,14 +117,15 @@ class PatternEvaluator:
                 f"{list(outcome.shape)} outcomes for {len(patterns)} patterns; expected 0 to 1 each"
             )
         found = posterior.predict(patterns)
-        level = torch.where(torch.isinf(found.log_scale), 9.0, found.log_scale).mean(0)
-        return scores(found.p, level, outcome)
+        return scores(found.p, found.level, outcome)
 
 
 def scores(
     p: Float[Tensor, " patterns"], log_scale: Float[Tensor, " patterns"], outcome: Float[Tensor, " patterns"]
 ) -> dict[str, float | None]:
-    """Figures of predictions; None where a class or the neighbourhood of threshold is empty."""
+    """Figures of predictions; None where a class or the neighbourhood of threshold is empty. A chance of NaN
+    counts as one half, and as no call of a spike."""
+    p = p.nan_to_num(nan=0.5)
     call = p > 0.5
     right = torch.where(call, outcome, 1 - outcome)
     fires, silent = outcome.sum(), (1 - outcome).sum()

@@ -18,6 +18,7 @@ from icml_hhmea.calibration import Calibration
 from icml_hhmea.curves import ActivationCurve
 from icml_hhmea.features import electrical_image
 from icml_hhmea.posterior import NeuronPosterior
+from icml_hhmea.simulation import settle
 
 COLOURS = {
     "dendrite": "tab:green",
@@ -87,6 +88,9 @@ def image_against_fit(posterior: NeuronPosterior, path: Path) -> None:
             dt=observation.dt,
             every=observation.every,
             duration=3.0,
+            state=settle(
+                posterior.cell, posterior.best, posterior.cell.cable(posterior.best), dt=observation.dt
+            ),
         )
     fitted = phi[0].T.double().numpy()
     step = observation.dt * observation.every
@@ -129,7 +133,7 @@ def activation_curves(posterior: NeuronPosterior, curves: Sequence[ActivationCur
         weights = (posterior.weights[kept] / posterior.weights[kept].sum()).numpy()
         rho = posterior.rho[kept].numpy()
         line = np.linspace(0.7 * size.min(), 1.3 * size.max(), 80)
-        level = found.log_scale[:, 0].exp().numpy()
+        level = found.log_scale[:, 0].nan_to_num(nan=torch.inf, posinf=torch.inf).exp().numpy()
         each = norm.cdf((line[None] / level[:, None] - 1) / rho[:, None])
         low, high = (_weighted_quantile(each, weights, q) for q in (0.05, 0.95))
         axes.fill_between(line, low, high, color="tab:blue", alpha=0.3, lw=0)

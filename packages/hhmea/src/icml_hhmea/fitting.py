@@ -22,11 +22,13 @@ from icml_hhmea.posterior import NeuronPosterior
 from icml_hhmea.recordings import Observation, Recording, observe
 from icml_hhmea.refinement import REFINE, Refinement
 from icml_hhmea.rgc import RGC
+from icml_hhmea.simulation import settle
 from icml_hhmea.stimulus import Waveform
 
 METHODS = ("gd", "npe", "npe+refine")
 DIRECTIONS = 12
 SAMPLES, REFINED = 64, 32
+NEAR_SITE = 100.0  # µm
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,36 @@ class FitProblem:
     def prepared(self) -> tuple[RGC, Observation]:
         """The cell at its estimated pose, and the features."""
         observation = observe(self.recording)
-        return self.cell.at(likeliest_pose(self.cell, observation)), observation
+        cell = self.cell.at(likeliest_pose(self.cell, observation))
+        warn_of_a_short_axon(cell, observation)
+        return cell, observation
 
     def losses(self, posterior: NeuronPosterior) -> Tensor:
         """The loss of each particle of a posterior, found anew."""
-        cell, observation = self.prepared()
+        observation = observe(self.recording)
+        cell = self.cell.at(posterior.cell.pose) if isinstance(posterior.cell, RGC) else self.prepared()[0]
         options = replace(self.options, screen=1)
         with torch.no_grad():
             return GradientDescent(cell, observation, options).losses(posterior.theta, posterior.log_current)[
                 0
             ]
+
+
+def warn_of_a_short_axon(cell: RGC, observation: Observation) -> None:
+    """Warn where an electrode with a threshold lies near the place at which spikes are looked for: a current
+    there depolarises it without a spike that travels, and the model's axon ends not far beyond."""
+    if not len(observation.channel):
+        return
+    segments = cell.segments(cell.bounds.center()[None])
+    site = segments.end[0, cell.spike_site, :2]
+    used = observation.recording.electrodes.xyz[observation.channel, :2]
+    nearest = float((used - site).norm(dim=1).min())
+    if nearest < NEAR_SITE:
+        warnings.warn(
+            f"an electrode with a threshold lies {nearest:.0f} µm from the place on the axon where spikes "
+            f"are looked for; take a longer axon: cell=RGC(axon_length=...), now {cell.axon_length:g} µm",
+            stacklevel=3,
+        )
 
 
 def likeliest_pose(cell: RGC, observation: Observation, *, draws: int = 12, seed: int = 0) -> Tensor:
@@ -84,8 +106,15 @@ def likeliest_pose(cell: RGC, observation: Observation, *, draws: int = 12, seed
     moved = cell.at(poses.repeat_interleave(draws, 0))
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        state = settle(moved, every, moved.cable(every), dt=observation.dt)
         phi, fired = electrical_image(
-            moved, every, recording.electrodes, dt=observation.dt, every=observation.every, duration=2.5
+            moved,
+            every,
+            recording.electrodes,
+            dt=observation.dt,
+            every=observation.every,
+            duration=2.5,
+            state=state,
         )
     found = EIFeatures(observation.dt * observation.every)(phi)
     gap = ((found.log() - observation.log_amplitude) / observation.amplitude_error).clamp(-10, 10)
@@ -132,11 +161,15 @@ class NeuronFit:
         Raises:
             ValueError: an image without a spike; for the amortised routes, too few cathodic thresholds.
         """
-        cell, observation = problem.prepared()
         resume = self.resume and self.checkpoint is not None and self.checkpoint.is_file()
         if self.method == "gd":
+            cell, observation = problem.prepared()
             descent = GradientDescent(cell, observation, problem.options)
             return descent.fit(report=self.report, checkpoint=self.checkpoint, resume=resume)
+        # The flow was trained in the frame of the image's own pose, so it is asked in that.
+        observation = observe(problem.recording)
+        cell = problem.cell.at(observation.estimate.pose)
+        warn_of_a_short_axon(cell, observation)
         cathodic = int((observation.patterns.sum(1) < 0).sum())
         if not cathodic:
             raise ValueError("the amortised posterior needs cathodic thresholds")

@@ -11,6 +11,7 @@ from icml_core import Run, resumable
 
 if TYPE_CHECKING:
     from icml_hhmea.electrodes import ElectrodeArray
+    from icml_hhmea.recordings import Recording
 
 
 POSTERIOR, CHECKPOINT = "posterior.safetensors", "checkpoint.safetensors"
@@ -30,8 +31,8 @@ def fit(
     npe: Path | None = None,
     simulations: int = 20_000,
     restarts: int = 8,
-    steps: int = 200,
-    lr: float = 0.03,
+    steps: int | None = None,
+    lr: float | None = None,
     picture: bool = True,
 ) -> dict[str, Any]:
     """Fit a model of one neuron to its electrical image and activation curves.
@@ -49,15 +50,18 @@ def fit(
         noise: standard deviation of ei, µV; estimated by default.
         npe: a flow that hhmea.npe has trained for this array.
         simulations: for training a flow, where a method needs one and none is given.
-        restarts: of the descent.
-        steps: of the descent.
-        lr: of the descent.
+        restarts: of the descent from the prior.
+        steps: of the descent: 200 by default, 50 where draws are refined.
+        lr: of the descent: 0.03 by default, 0.02 where draws are refined.
         picture: draw.
     """
+    from dataclasses import replace
+
     from icml_hhmea import figures
     from icml_hhmea.descent import DescentOptions
     from icml_hhmea.fitting import FitProblem, NeuronFit
     from icml_hhmea.recordings import Recording
+    from icml_hhmea.refinement import REFINE
     from icml_hhmea.user_files import read_curves, read_electrodes, read_image
 
     image = read_image(ei)
@@ -73,13 +77,18 @@ def fit(
         image.fs,
         array,
         curves=known,
-        units=units or image.units,
-        noise=noise or image.noise,  # type: ignore[arg-type]
+        units=units or image.units,  # type: ignore[arg-type]
+        noise=image.noise if noise is None else noise,
     )
-    options = DescentOptions(restarts=restarts, steps=steps, lr=lr, features=features, seed=run.seed)
+    given = {k: v for k, v in (("steps", steps), ("lr", lr)) if v is not None}
+    options = DescentOptions(restarts=restarts, features=features, seed=run.seed, **given)  # type: ignore[arg-type]
+    refine = replace(REFINE, **given)  # type: ignore[arg-type]
     problem = FitProblem(recording, options=options)
     flow = None if npe is None else _flow(npe, recording.electrodes)
-    with run.progress("fit", total=steps + 1) as bar:
+    if flow is None and method != "gd":
+        flow = _trained(run, recording, simulations)
+    total = {"gd": options.steps + 1, "npe": 1, "npe+refine": refine.steps + 1}[method]
+    with run.progress("fit", total=total) as bar:
 
         def report(step: int, loss: float) -> None:
             if step % 10 == 0:
@@ -89,7 +98,7 @@ def fit(
         solver = NeuronFit(
             method,
             npe=flow,
-            simulations=simulations,
+            refine=refine,
             report=report,
             checkpoint=run.file(CHECKPOINT),
             resume=run.resumed,
@@ -140,7 +149,7 @@ def predict(
     neuron = NeuronPosterior.load(posterior)
     given = read_patterns(patterns, len(neuron.electrodes))
     found = neuron.predict(given.patterns, timing=timing)
-    level = torch.where(torch.isinf(found.log_scale), 9.0, found.log_scale).mean(0)
+    level = found.level
     regions = [neuron.cell.regions[int(neuron.cell.region[k])] if k >= 0 else "" for k in found.site.tolist()]
     rows = zip(
         given.names,
@@ -154,6 +163,7 @@ def predict(
     _write(run, "predictions.csv", ("pattern", "p", "spike", "threshold_scale", "latency_ms", "site"), rows)
     known = given.trials > 0
     summary: dict[str, Any] = {"patterns": len(given.names), "predicted_spikes": int(found.spike.sum())}
+    summary["undecided"] = int(torch.isnan(found.p).sum())
     if known.any():
         mask = torch.from_numpy(known)
         outcome = torch.from_numpy(given.spikes[known] / given.trials[known])
@@ -284,7 +294,7 @@ def npe(
     run: Run,
     electrodes: Path | None = None,
     rings: int = 4,
-    pitch: float = 30.0,
+    pitch: float | None = None,
     noise: float = 2.0,
     count: int = 5,
     simulations: int = 20_000,
@@ -299,7 +309,7 @@ def npe(
     Args:
         electrodes: CSV with electrode,x,y in µm; a hexagonal array by default.
         rings: of the hexagonal array.
-        pitch: of the array, µm.
+        pitch: of the array, µm; 30 for the hexagonal one, for others found from the places.
         noise: of images, µV.
         count: electrodes with thresholds.
         simulations: for training.
@@ -316,9 +326,9 @@ def npe(
     from icml_hhmea.user_files import read_electrodes
 
     array = (
-        ElectrodeArray.hexagon(rings, pitch)
+        ElectrodeArray.hexagon(rings, 30.0 if pitch is None else pitch)
         if electrodes is None
-        else read_electrodes(electrodes, pitch=pitch)
+        else read_electrodes(electrodes, **({} if pitch is None else {"pitch": pitch}))
     )
     simulator = Simulator(RGC(), array, noise, count)
     total = simulations + checks
@@ -343,7 +353,7 @@ def npe(
         model.train(theta[:simulations], features[:simulations], report=learned)
     with run.path("npe.safetensors") as temporary:
         model.save(temporary)
-    summary: dict[str, Any] = {"held_out": min(model.history), "epochs": len(model.history)}
+    summary: dict[str, Any] = {"held_out": model.held_out, "epochs": len(model.history)}
     if checks >= 10:
         found = calibrate(model, theta[simulations:], features[simulations:], seed=run.seed)
         rows = zip(found.names, found.p.tolist(), found.coverage.tolist(), strict=True)
@@ -395,6 +405,34 @@ def cell(
         "electrodes": list(neuron.chosen),
         "ceiling": unseen.ceiling,
     }
+
+
+def _trained(run: Run, recording: Recording, simulations: int) -> Any:
+    """A flow for the recording's array, kept in the run's directory for a fit that goes on."""
+    from icml_hhmea.amortised import Simulator, train_amortised
+    from icml_hhmea.recordings import observe
+    from icml_hhmea.rgc import RGC
+
+    file = run.file("npe.safetensors")
+    if run.resumed and file.is_file():
+        return _flow(file, recording.electrodes)
+    observation = observe(recording)
+    cathodic = int((observation.patterns.sum(1) < 0).sum())
+    if not cathodic:
+        raise ValueError("the amortised posterior needs cathodic thresholds; give --curves")
+    simulator = Simulator(RGC(), recording.electrodes, observation.noise, min(5, cathodic))
+    done = {"simulations": 0, "epochs": 0}
+    with run.progress("training", total=simulations) as bar:
+
+        def told(what: str, k: int, n: int) -> None:
+            if what == "simulations":
+                bar.advance(k - done[what])
+            done[what] = k
+
+        flow = train_amortised(simulator, simulations, seed=run.seed, report=told)
+    with run.path("npe.safetensors") as temporary:
+        flow.save(temporary)
+    return flow
 
 
 def _flow(path: Path, array: ElectrodeArray) -> Any:

@@ -112,11 +112,14 @@ def reorder(parent: Sequence[int]) -> np.ndarray:
     depth = np.full(n, -1)
     for i in range(n):
         path: list[int] = []
+        seen: set[int] = set()
         k = i
         while k >= 0 and depth[k] < 0:
-            if k in path:
-                raise ValueError(f"node {k} is its own ancestor: the nodes {path} form a cycle")
+            if k in seen:
+                cycle = path[path.index(k) :]
+                raise ValueError(f"node {k} is its own ancestor: the nodes {cycle[:20]} form a cycle")
             path.append(k)
+            seen.add(k)
             k = int(parents[k])
         base = depth[k] if k >= 0 else -1
         for step, node in enumerate(reversed(path)):
@@ -249,5 +252,7 @@ def _check(sections: Sequence[Section], max_len: float) -> None:
                 f"section {k} has the parent {section.parent}, which does not stand before it; "
                 "icml_hhmea.morphology.reorder gives an order"
             )
+        if section.parent == NO_PARENT and k > 0:
+            raise ValueError(f"section {k} has no parent; only the first may have none")
         if not 0 <= section.at <= 1:
             raise ValueError(f"section {k} begins at {section.at} of its parent; expected 0 to 1")

@@ -22,11 +22,13 @@ from icml_hhmea.electrodes import ElectrodeArray
 from icml_hhmea.recordings import Observation
 from icml_hhmea.simulation import settle
 from icml_hhmea.stimulus import Waveform, require_pattern
-from icml_hhmea.thresholds import Protocol, find_scales, fire, lanes_of
+from icml_hhmea.thresholds import Protocol, find_scales, fire, lanes_of, log_middle, spontaneous
 
 KIND = "icml-hhmea-posterior"
 LEAST_WEIGHT = 1e-3
+SILENT = 9.0  # log scale of a pattern that never fires, in means
 LANES = 2048
+SITE_LANES = 256  # patterns whose voltages at all nodes are held at a time
 
 
 @dataclass(frozen=True)
@@ -36,20 +38,28 @@ class Prediction:
     Attributes:
         p: chance of a spike.
         log_scale: log of the scale of each pattern at threshold, by particle, [particles, patterns], inf for
-            none.
+            none, NaN where that is undecided (see ``log_thresholds``).
         latency: mean over particles of the spike's time at the spike site, ms, NaN where none fires.
         site: the node where the spike of the heaviest particle begins, -1 for none.
+        undecided: how many particles have no say about each pattern: ``p`` is the others' (NaN for none).
     """
 
     p: Float[Tensor, " patterns"]
     log_scale: Float[Tensor, "particles patterns"]
     latency: Float[Tensor, " patterns"]
     site: Int[Tensor, " patterns"]
+    undecided: Int[Tensor, " patterns"]
 
     @property
     def spike(self) -> Bool[Tensor, " patterns"]:
         """Whether a spike is more likely than not."""
         return self.p > 0.5
+
+    @property
+    def level(self) -> Float[Tensor, " patterns"]:
+        """Mean log scale over the particles that have a say; ``SILENT`` where none fires, or none has one."""
+        finite = torch.where(torch.isinf(self.log_scale), SILENT, self.log_scale)
+        return finite.nanmean(0).nan_to_num(nan=SILENT)
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,7 @@ class NeuronPosterior:
         site = torch.full((len(given),), -1, dtype=torch.int64)
         with torch.no_grad():
             state = settle(self.cell, theta, self.cell.cable(theta))
+            restless = spontaneous(self.cell, theta, used, state)
             group = max(1, LANES // len(theta))
             for begin in range(0, len(given), group):
                 part = slice(begin, min(begin + group, len(given)))
@@ -137,33 +148,36 @@ class NeuronPosterior:
                 low, high = find_scales(
                     self.cell, lanes, used, torch.zeros(lanes.drive.shape[1], dtype=theta.dtype)
                 )
-                middle = torch.where(high == torch.inf, high, 0.5 * (low.clamp(min=1e-30).log() + high.log()))
-                log_scale[:, part] = middle.reshape(len(theta), -1)
+                log_scale[:, part] = log_middle(low, high, used).reshape(len(theta), -1)
                 if timing:
-                    _, times = fire(self.cell, lanes, torch.ones_like(high), used)
+                    _, times, _ = fire(self.cell, lanes, torch.ones_like(high), used)
                     latency[:, part] = times.reshape(len(theta), -1)
         log_scale[:, silent] = torch.inf
+        log_scale[restless] = torch.nan
+        known = ~torch.isnan(log_scale)
         inverse = torch.exp(-log_scale)
-        chance = torch.distributions.Normal(0.0, 1.0).cdf((inverse - 1) / self.rho[kept][:, None])
-        p = (weights[:, None] * chance).sum(0)
+        chance = torch.special.ndtr((inverse - 1) / self.rho[kept][:, None])
+        said = (weights[:, None] * known).sum(0)
+        p = (weights[:, None] * chance.nan_to_num()).sum(0) / said  # NaN where nobody has a say
         seen = ~torch.isnan(latency)
         mass = (weights[:, None] * seen).sum(0)
         mean = (weights[:, None] * latency.nan_to_num()).sum(0) / mass
         if timing:
-            site = self._sites(int(weights.argmax()), theta, scaled, used)
-        return Prediction(p, log_scale, torch.where(mass > 0, mean, torch.nan), site)
+            best = int(weights.argmax())
+            parts = [self._sites(theta[best][None], rows, used) for rows in scaled[best].split(SITE_LANES)]
+            site = torch.cat([site[:0], *parts])
+        return Prediction(p, log_scale, torch.where(mass > 0, mean, torch.nan), site, (~known).sum(0))
 
-    def _sites(self, particle: int, theta: Tensor, scaled: Tensor, protocol: Protocol) -> Tensor:
-        """The node that crosses 0 mV first after the pulse, of one particle."""
-        from icml_hhmea.simulation import crossing_times, simulate
+    def _sites(self, one: Tensor, patterns: Tensor, protocol: Protocol) -> Tensor:
+        """The node that is first above 0 mV after the pulse, of one particle; of several the highest."""
+        from icml_hhmea.simulation import simulate
         from icml_hhmea.stimulus import ExtracellularPattern
 
-        one = theta[particle][None]
         with torch.no_grad():
             state = settle(self.cell, one, self.cell.cable(one)).pick(
-                torch.zeros(scaled.shape[1], dtype=torch.int64)
+                torch.zeros(len(patterns), dtype=torch.int64)
             )
-            stim = ExtracellularPattern(scaled[particle], protocol.waveform)
+            stim = ExtracellularPattern(patterns, protocol.waveform)
             found = simulate(
                 self.cell,
                 one,
@@ -176,9 +190,10 @@ class NeuronPosterior:
                 on_failure="flag",
             )
         first = round(protocol.waveform.duration / protocol.dt) + 1
-        times = crossing_times(found.v[:, first:], protocol.dt)
+        above = found.v[:, first:] > 0
+        row = above.any(2).double().argmax(1)
         fires = ~torch.isnan(found.spikes[:, self.cell.spike_site])
-        place = torch.where(torch.isnan(times), torch.inf, times).argmin(1)
+        place = found.v[:, first:][torch.arange(len(row)), row].argmax(1)
         return torch.where(fires, place, -1)
 
     def save(self, path: Path) -> None:
@@ -189,7 +204,7 @@ class NeuronPosterior:
             "log_current": self.log_current,
             "rho": self.rho,
             "losses": self.losses,
-            "xyz": self.electrodes.xyz,
+            "array": self.electrodes.state(),
             "method": self.method,
             "phases": [list(p) for p in self.waveform.phases],
             "delay": self.waveform.delay,
@@ -206,22 +221,40 @@ class NeuronPosterior:
 
         Args:
             cell: the default retinal ganglion cell where not given.
-            electrodes: an array of points at the places in the file by default.
+            electrodes: the array in the file by default.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: no such file's content, or one of another cell: the fingerprints are shown.
+            ValueError: no such file's content, entries that lack or do not fit, or a file of another cell:
+                the fingerprints are shown.
         """
         from icml_hhmea.rgc import RGC
 
         owner = RGC() if cell is None else cell
         state = load_state(Path(path), kind=KIND, identity=_identity(owner))
+        names = ("theta", "weights", "log_current", "rho", "losses", "method")
+        missing = {*names, "array", "phases", "delay", "diagnostics", "pose"} - set(state)
+        if missing:
+            raise ValueError(f"{path} lacks {', '.join(sorted(missing))}")
         if isinstance(owner, RGC) and state["pose"] is not None:
             owner = owner.at(state["pose"])
-        array = electrodes or ElectrodeArray(state["xyz"])
+        array = electrodes or ElectrodeArray.of_state(state["array"])
         wave = Waveform(tuple((float(h), float(d)) for h, d in state["phases"]), state["delay"])
-        names = ("theta", "weights", "log_current", "rho", "losses", "method")
+        _require_particles(Path(path), state, len(owner.bounds), len(array))
+        owner.bounds.require(state["theta"])
         return cls(owner, array, *(state[n] for n in names), wave, state["diagnostics"])
+
+
+def _require_particles(path: Path, state: Mapping[str, Any], parameters: int, electrodes: int) -> None:
+    count = len(state["weights"])
+    shapes = {"theta": (count, parameters), "log_current": (count, electrodes)}
+    shapes |= dict.fromkeys(("weights", "rho", "losses"), (count,))
+    for name, shape in shapes.items():
+        value = state[name]
+        if not isinstance(value, Tensor) or tuple(value.shape) != shape or not count:
+            raise ValueError(f"{path}: {name} has another shape than {list(shape)}")
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{path}: {name} is not finite")
 
 
 def _identity(cell: CellModel) -> dict[str, Any]:

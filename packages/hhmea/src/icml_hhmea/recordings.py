@@ -25,6 +25,7 @@ FEATURE_SETS = ("amp+thr", "full")
 MODEL_ERROR = (0.1, 0.25, 0.4)
 THRESHOLD_ERROR = 0.03
 TIME_ERROR = 0.02
+BOOTSTRAP = 64  # draws of the noise, from which the errors of times are found
 TO_MICROVOLTS = {"uV": 1.0, "mV": 1e3, "V": 1e6}
 
 
@@ -63,6 +64,8 @@ class Recording:
             raise ValueError("ei is not finite")
         if not (self.fs > 1000 and math.isfinite(self.fs)):
             raise ValueError(f"fs={self.fs} must be above 1000 samples a second")
+        if self.noise is not None and not (self.noise > 0 and math.isfinite(self.noise)):
+            raise ValueError(f"noise={self.noise} µV must be positive, or None to have it estimated")
         if not 0 < self.rho < 1:
             raise ValueError(f"rho={self.rho} must lie in 0 to 1")
         largest = np.abs(ei).max()
@@ -119,7 +122,10 @@ class Recording:
                     "the Templates are not scaled to µV (their scaling flag is off or missing); rebuild them "
                     "with return_in_uV=True"
                 )
-            array = np.asarray(ei.templates_array, dtype=np.float64)[unit].T
+            every_unit = np.asarray(ei.templates_array, dtype=np.float64)
+            if not 0 <= unit < len(every_unit):
+                raise ValueError(f"unit={unit}: the Templates hold neurons 0 to {len(every_unit) - 1}")
+            array = every_unit[unit].T
             fs = float(ei.sampling_frequency) if fs is None else fs
             electrodes = ei.get_channel_locations() if electrodes is None else electrodes
         else:
@@ -145,6 +151,9 @@ class Recording:
             level, error, width = curve.fit()
             side = 0 if curve.sign > 0 else 1
             widths.append(width)
+            if curve.electrode in errors and not math.isnan(errors[curve.electrode][side]):
+                sign = "anodic" if side == 0 else "cathodic"
+                raise ValueError(f"electrode {curve.electrode} has two {sign} curves; join them")
             for table, value in ((pairs, level), (errors, error)):
                 both = list(table.get(curve.electrode, (math.nan, math.nan)))
                 both[side] = value
@@ -160,7 +169,8 @@ class Observation:
 
     Attributes:
         log_amplitude, amplitude_error, amplitude_mask: [3, electrodes].
-        delay, duration: ms, [electrodes], with ``time_mask`` and ``time_error``.
+        delay, duration: ms, [electrodes], with ``time_mask``.
+        delay_error, duration_error: of both: the spread under the image's noise, the sampling's, the model's.
         patterns: one electrode with 1 µA each, with its sign, [thresholds, electrodes].
         log_threshold, threshold_error: of each.
         channel: electrode of each.
@@ -177,6 +187,8 @@ class Observation:
     amplitude_mask: Tensor
     delay: Tensor
     duration: Tensor
+    delay_error: Tensor
+    duration_error: Tensor
     time_mask: Tensor
     patterns: Tensor
     log_threshold: Tensor
@@ -224,12 +236,26 @@ def observe(recording: Recording) -> Observation:
         mask,
         found.delays()[0],
         found.duration[0],
+        *_time_errors(phi, noise, recording.fs),
         mask[0] & mask[1],
         torch.stack(rows) if rows else empty,
         torch.tensor(levels, dtype=torch.float64),
         torch.tensor(errors, dtype=torch.float64),
         torch.tensor(channels, dtype=torch.int64),
     )
+
+
+def _time_errors(phi: Tensor, noise: float, fs: float) -> tuple[Tensor, Tensor]:
+    """Errors of delays and durations, ms: over draws of the noise, with the spacing of samples and the
+    model's own error."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(BOOTSTRAP, *phi.shape[1:], generator=generator, dtype=phi.dtype)
+    found = EIFeatures(1e3 / fs)(phi + noise * drawn)
+    # Delays count from one electrode, that of the largest trough, whichever it is in a draw.
+    first = int((-phi[0]).max(0).values.argmax())
+    delay = found.time - found.time[:, first, None]
+    own = TIME_ERROR**2 + (1e3 / fs) ** 2 / 12
+    return torch.sqrt(delay.var(0) + own), torch.sqrt(found.duration.var(0) + own)
 
 
 def time_grid(fs: float) -> tuple[int, float]:

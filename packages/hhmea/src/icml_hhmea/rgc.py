@@ -79,7 +79,7 @@ class RGC(CellModel):
         channels: those of retinal ganglion cells by default.
 
     Raises:
-        ValueError: an axon or a ``refine`` that is not positive.
+        ValueError: an axon or a ``refine`` that is not positive, or a channel without densities.
     """
 
     def __init__(
@@ -92,6 +92,12 @@ class RGC(CellModel):
         channels: Sequence[Channel] | None = None,
         bounds: Bounds | None = None,
     ) -> None:
+        unknown = [c.name for c in channels or () if c.name not in RGC_CONDUCTANCES]
+        if unknown:
+            raise ValueError(
+                f"channels {', '.join(unknown)} have no densities here; there are "
+                f"{', '.join(RGC_CONDUCTANCES)}"
+            )
         if not axon_length > 0 or refine < 1:
             raise ValueError(f"axon_length={axon_length} µm and refine={refine} must be positive")
         super().__init__(

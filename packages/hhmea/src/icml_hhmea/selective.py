@@ -22,7 +22,7 @@ from icml_hhmea.electrodes import ElectrodeArray
 from icml_hhmea.posterior import NeuronPosterior
 from icml_hhmea.simulation import activating, settle
 from icml_hhmea.stimulus import ChargeLimit, Waveform
-from icml_hhmea.thresholds import Lanes, Protocol, _LogThreshold
+from icml_hhmea.thresholds import Lanes, Protocol, _LogThreshold, spontaneous
 
 FAR = 3.0  # what counts as the log scale of a pattern that never fires
 
@@ -49,13 +49,22 @@ class StimulusProblem:
         """The electrodes.
 
         Raises:
-            ValueError: no target, or neurons under arrays of different sizes.
+            ValueError: no target, neurons under different arrays, or fitted with different waveforms.
         """
         if not self.targets:
             raise ValueError("give at least one target neuron")
         array = self.electrodes or self.targets[0].electrodes
-        if any(len(p.electrodes) != len(array) for p in (*self.targets, *self.avoid)):
-            raise ValueError("all neurons must lie under the same electrodes")
+        for neuron in (*self.targets, *self.avoid):
+            xyz = neuron.electrodes.xyz
+            if xyz.shape != array.xyz.shape or not torch.allclose(xyz, array.xyz, atol=1e-6):
+                raise ValueError("all neurons must lie under the same electrodes, at the same places")
+            if neuron.waveform != self.targets[0].waveform:
+                raise ValueError("all neurons must be fitted with the same waveform")
+        wrong = [e for e in self.allowed or () if not 0 <= e < len(array)]
+        if wrong or (self.allowed is not None and not len(self.allowed)):
+            raise ValueError(
+                f"allowed={list(self.allowed or ())}: name electrodes from 0 to {len(array) - 1}"
+            )
         if not 1 <= self.most <= len(array):
             raise ValueError(f"most={self.most} must lie in 1 to {len(array)}")
         return array
@@ -123,7 +132,7 @@ class StimulusSearch:
         array = problem.array()
         waveform = problem.targets[0].waveform
         limit = problem.limit.largest_ua(waveform)
-        patterns = self._starts(problem, array, limit)
+        patterns = _project(self._starts(problem, array, limit), limit, problem.limit.total_ua)
         neurons = [(_Neuron(p, waveform), 1.0) for p in problem.targets]
         neurons += [(_Neuron(p, waveform), -1.0) for p in problem.avoid]
         rho = float(torch.stack([n.posterior.rho.mean() for n, _ in neurons]).mean())
@@ -146,10 +155,10 @@ class StimulusSearch:
                 before = leaf.clone()
             optimizer.step()
             with torch.no_grad():
-                leaf.copy_((before + self.lr * size * (leaf - before)).clamp(-limit, limit))
-                total = leaf.abs().sum(1, keepdim=True)
-                leaf.mul_((problem.limit.total_ua / total.clamp(min=1e-12)).clamp(max=1.0))
+                moved = before + self.lr * size * (leaf - before)
+                leaf.copy_(_project(moved, limit, problem.limit.total_ua))
         chosen = best[int(best_loss.argmin())]
+        problem.limit.require(chosen, waveform)
         chances = [
             torch.tensor([float(p.predict(chosen).p[0]) for p in group], dtype=torch.float64)
             for group in (problem.targets, problem.avoid)
@@ -161,7 +170,7 @@ class StimulusSearch:
         total = patterns.new_zeros(len(patterns))
         for neuron, sign in neurons:
             level = neuron.log_scale(patterns)
-            level = torch.where(torch.isinf(level), FAR, level)
+            level = torch.where(torch.isfinite(level), level, FAR)
             total = total + torch.nn.functional.softplus((sign * level + 2 * rho) / rho)
         return total
 
@@ -173,7 +182,7 @@ class StimulusSearch:
         unit = torch.zeros(2 * len(allowed), len(array), dtype=torch.float64)
         for k, e in enumerate(allowed):
             unit[2 * k, e], unit[2 * k + 1, e] = 1.0, -1.0
-        level = target.predict(unit).log_scale.min(0).values
+        level = target.predict(unit).log_scale.nan_to_num(nan=torch.inf, posinf=torch.inf).min(0).values
         order = level.argsort(stable=True)[: self.starts]
         generator = torch.Generator().manual_seed(self.seed)
         rows = []
@@ -189,6 +198,13 @@ class StimulusSearch:
         return torch.stack(rows)
 
 
+def _project(patterns: Tensor, limit: float, total: float) -> Tensor:
+    """The patterns within the limit of each electrode, and scaled down to that of the sum."""
+    inside = patterns.clamp(-limit, limit)
+    size = inside.abs().sum(1, keepdim=True)
+    return inside * (total / size.clamp(min=1e-12)).clamp(max=1.0)
+
+
 class _Neuron:
     """The heaviest particle of a posterior, ready for many patterns."""
 
@@ -201,8 +217,10 @@ class _Neuron:
             self.state = settle(self.cell, theta, self.cable)
             array = posterior.electrodes
             self.matrix = array.matrix(self.cell.segments(theta), self.cell.sigma(theta))[0]
-        self.current = posterior.log_current[int(posterior.weights.argmax())].exp()
         self.protocol = Protocol(waveform)
+        if bool(spontaneous(self.cell, theta, self.protocol, self.state)):
+            raise ValueError("a neuron's heaviest particle fires without a current: it has no threshold")
+        self.current = posterior.log_current[int(posterior.weights.argmax())].exp()
 
     def log_scale(self, patterns: Tensor) -> Tensor:
         """log of the scale at threshold of each pattern, differentiable by the currents."""

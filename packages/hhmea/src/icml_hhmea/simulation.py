@@ -26,22 +26,24 @@ from icml_hhmea.stimulus import ExtracellularPattern, IClamp
 
 LARGEST_DT = 0.05
 V_START = -65.0
+CLAMP_LIMIT = 200.0  # mV: beyond it a clamped cell has left the model
+FIELD_LIMIT = 1e4  # mV: a field of a few µA polarises a thin axon by hundreds
 BYTES = 2**28  # of the voltages of all nodes that are held at a time where potentials are wanted
 Stimulus = ExtracellularPattern | IClamp
 
 
 class SimulationError(ValueError):
-    """A cell's voltage left -200 to 200 mV or became NaN.
+    """A cell's |V| went beyond the limit or became NaN.
 
     Attributes:
         step, lane: when and in which cell of the batch.
         node: the compartment where |V| was largest when the lane was stopped.
     """
 
-    def __init__(self, step: int, node: int, lane: int) -> None:
+    def __init__(self, step: int, node: int, lane: int, limit: float = CLAMP_LIMIT) -> None:
         super().__init__(
-            f"V left -200 to 200 mV at step {step} near compartment {node} of cell {lane}; use a smaller "
-            "dt or other parameters, or on_failure='flag' to go on with the other cells"
+            f"V left -{limit:g} to {limit:g} mV at step {step} near compartment {node} of cell {lane}; use "
+            "a smaller dt or other parameters, or on_failure='flag' to go on with the other cells"
         )
         self.step, self.node, self.lane = step, node, lane
 
@@ -95,6 +97,7 @@ def simulate(
     currents: bool = False,
     force: bool = False,
     on_failure: str = "raise",
+    limit: float | None = None,
 ) -> SimResult:
     """Run a batch of cells.
 
@@ -112,12 +115,13 @@ def simulate(
         currents: also give membrane currents.
         force: allow a dt above 0.05 ms.
         on_failure: ``"raise"``, or ``"flag"`` to freeze the cell, mark it in ``failed``, and go on.
+        limit: mV, beyond which |V| is a failure: 200, and 1e4 where a stimulus is extracellular.
 
     Raises:
         ValueError: a T or dt that is not positive, dt above 0.05 without ``force``, theta outside its bounds,
             an extracellular stimulus without electrodes, amplitudes for another number of electrodes, batches
             that do not fit.
-        SimulationError: a cell's voltage left -200 to 200 mV.
+        SimulationError: a cell's |V| went beyond the limit.
     """
     _check(T, dt, every, force, on_failure)
     theta = cell.batch(params)
@@ -132,6 +136,7 @@ def simulate(
     needs_field = any(isinstance(s, ExtracellularPattern) for s in stimuli)
     if needs_field and electrodes is None:
         raise ValueError("an extracellular pattern needs electrodes=")
+    bound = (FIELD_LIMIT if needs_field else CLAMP_LIMIT) if limit is None else float(limit)
     steps = round(T / dt)
     cable = cell.cable(theta)
     matrix = None if electrodes is None else electrodes.matrix(cell.segments(theta), cell.sigma(theta))
@@ -168,6 +173,7 @@ def simulate(
                 every,
                 whole,
                 currents,
+                bound,
             )
         )
     v, phi, im, failed = (
@@ -176,7 +182,7 @@ def simulate(
     if on_failure == "raise" and bool((failed >= 0).any()):
         lane = int((failed >= 0).nonzero()[0])
         place = int(v[lane, -1].detach().abs().argmax()) if v.shape[2] else 0
-        raise SimulationError(int(failed[lane]), nodes[place] if nodes else 0, lane)
+        raise SimulationError(int(failed[lane]), nodes[place] if nodes else 0, lane, bound)
     t = torch.arange(v.shape[1], dtype=torch.float64) * dt * every
     return SimResult(v, phi, t, crossing_times(v, dt * every), failed, im)
 
@@ -242,6 +248,7 @@ def _run(
     every: int,
     whole: bool,
     currents: bool,
+    limit: float,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
     kept = list(range(cell.nodes)) if whole else nodes
     found = hh_run(
@@ -259,6 +266,7 @@ def _run(
         torch.tensor(kept, dtype=torch.int32, device=drive.device),
         dt=dt,
         every=every,
+        limit=limit,
     )
     failed = found.failed.long()
     if not whole:

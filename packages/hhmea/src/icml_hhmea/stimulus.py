@@ -160,6 +160,10 @@ class ChargeLimit:
     area_um2: float = math.pi * 5.0**2
     total_ua: float = math.inf
 
+    def __post_init__(self) -> None:
+        if not (self.uc_per_cm2 > 0 and self.area_um2 > 0 and self.total_ua > 0):
+            raise ValueError(f"{self}: all limits must be positive")
+
     def largest_ua(self, waveform: Waveform) -> float:
         """The largest amplitude at one electrode: 1 µC/cm2 on 1 µm2 is 1e-5 nC."""
         return self.uc_per_cm2 * self.area_um2 * 1e-5 / waveform.charge

@@ -5,6 +5,7 @@ A section is an unbranched path of points of one type. Rows may stand in any ord
 
 from __future__ import annotations
 
+import heapq
 import math
 import warnings
 from collections.abc import Sequence
@@ -170,8 +171,10 @@ def _sections(points: list[Point], soma_rule: str) -> list[Section]:
         begins[0] = (NO_PARENT, 0.0)
         started = list(children[0])
     pending = sorted(started)
+    # Points that coincide with one without a section: they begin where its first section does.
+    same_place: dict[int, int] = {}
     while pending:
-        first = pending.pop(0)
+        first = heapq.heappop(pending)
         parent = points[first].parent
         path = [first]
         while len(children[path[-1]]) == 1 and points[children[path[-1]][0]].kind == points[first].kind:
@@ -182,15 +185,19 @@ def _sections(points: list[Point], soma_rule: str) -> list[Section]:
             same = points[parent].kind == points[first].kind
             rows.insert(0, [*points[parent].place, points[parent].radius if same else points[first].radius])
         rows = _distinct(rows)
-        owner, at = begins[parent]
+        top = same_place.get(parent, parent)
+        owner, at = begins[top]
         if len(rows) < 2:  # all points coincide: its children begin where it does
             begins.update(dict.fromkeys(path, (owner, at)))
+            if owner == NO_PARENT:
+                same_place.update(dict.fromkeys(path, top))
         else:
             begins[path[-1]] = (len(sections), 1.0)
             if owner == NO_PARENT:
-                begins[parent] = (len(sections), 0.0)
+                begins[top] = (len(sections), 0.0)
             sections.append(Section(np.array(rows), owner, at, _region(points[first].kind)))
-        pending = sorted(pending + children[path[-1]])
+        for child in children[path[-1]]:
+            heapq.heappush(pending, child)
     return sections
 
 

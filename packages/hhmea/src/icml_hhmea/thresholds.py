@@ -12,8 +12,7 @@ the quotient is the slope of the threshold's surface.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,11 +22,11 @@ from torch import Tensor
 
 from icml_hhmea.cell import Cable, CellModel
 from icml_hhmea.electrodes import ElectrodeArray
-from icml_hhmea.simulation import State, activating, crossing_times, settle
+from icml_hhmea.simulation import FIELD_LIMIT, State, activating, crossing_times, settle
 from icml_hhmea.stimulus import Waveform
 
 MOST_RUNS = 60
-BLOCK_BELOW = 5.5  # of the logarithm: from 1/245 of the guess on
+LARGEST_STEP = 2.0  # factor by which a search leaves its guess: narrower windows of firing may be missed
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,10 @@ def log_thresholds(
     spread: float = 2.0,
     state: State | None = None,
 ) -> Float[Tensor, "batch patterns"]:
-    """log of the scale at which each pattern fires each cell, inf where none does; differentiable by theta.
+    """log of the scale at which each pattern fires each cell; differentiable by theta.
+
+    inf where none up to ``protocol.high`` does; NaN where that is undecided: the cell fires without any
+    current, or |V| goes beyond 10 V before a scale that fires is found.
 
     Args:
         patterns: µA, [patterns, electrodes], or one set for each cell, [batch, patterns, electrodes].
@@ -99,11 +101,14 @@ def log_thresholds(
         state: of the cells at the start; settled for 4 ms by default.
     """
     protocol = protocol or Protocol()
+    state = settle(cell, theta, cell.cable(theta)) if state is None else state
     lanes = lanes_of(cell, theta, electrodes, patterns, state)
     count = patterns.shape[-2]
     begin = theta.new_zeros(len(theta), count) if guess is None else guess.detach().to(theta)
-    found = _LogThreshold.apply(cell, protocol, begin.reshape(-1), spread, *lanes.tensors())
-    return found.reshape(len(theta), count)
+    found = _LogThreshold.apply(cell, protocol, begin.reshape(-1), spread, *lanes.tensors()).reshape(
+        begin.shape
+    )
+    return torch.where(spontaneous(cell, theta, protocol, state)[:, None], torch.nan, found)
 
 
 def lanes_of(
@@ -125,72 +130,94 @@ def lanes_of(
     return Lanes(picked, state.pick(index), activating(cell.parent, picked.axial, outside))
 
 
+def spontaneous(
+    cell: CellModel, theta: Float[Tensor, "batch parameters"], protocol: Protocol, state: State
+) -> Bool[Tensor, " batch"]:
+    """Which cells fire, or fail, without any current: they have no threshold."""
+    with torch.no_grad():
+        cable = cell.cable(theta)
+        nothing = Lanes(cable, state, torch.zeros_like(cable.capacitance))
+        fired, _, failed = fire(cell, nothing, theta.new_zeros(len(theta)), protocol)
+    return fired | failed
+
+
 def fire(
     cell: CellModel, lanes: Lanes, scale: Float[Tensor, " lanes"], protocol: Protocol
-) -> tuple[Bool[Tensor, " lanes"], Float[Tensor, " lanes"]]:
-    """Whether each lane fires at a scale of its pattern, and when (ms, NaN for never). No gradient."""
+) -> tuple[Bool[Tensor, " lanes"], Float[Tensor, " lanes"], Bool[Tensor, " lanes"]]:
+    """Whether each lane fires at a scale of its pattern, when (ms, NaN for never), and whether it failed. No
+    gradient."""
     with torch.no_grad():
-        trace = _trace(cell, lanes, scale, protocol)
+        trace, failed = _trace(cell, lanes, scale, protocol)
         times = crossing_times(trace[:, 0].T[..., None], protocol.dt)[:, 0]
-    return ~torch.isnan(times), times
+    return ~torch.isnan(times), times, failed & torch.isnan(times)
 
 
 def find_scales(
     cell: CellModel, lanes: Lanes, protocol: Protocol, guess: Float[Tensor, " lanes"], spread: float = 2.0
 ) -> tuple[Float[Tensor, " lanes"], Float[Tensor, " lanes"]]:
-    """Largest scale that did not fire, smallest that did (inf for none), by bisection in the logarithm.
+    """Largest scale that did not fire, smallest that did, by bisection in the logarithm.
 
-    Lanes that are decided leave; the others go on. A strong current may block the spike that a weaker one
-    sets off: where nothing fires from the guess on upwards, the search begins again far below it.
+    The second is inf where nothing fires up to the protocol's limit, and NaN where that is undecided. The
+    first is 0 where the protocol's lowest scale fires already. Lanes that are decided leave; the others go
+    on. A strong current may block the spike that a weaker one sets off: where nothing fires from the guess on
+    upwards, the search goes on from the lowest scale to the guess.
     """
-    low, high = _search(cell, lanes, protocol, guess, spread)
-    silent = (high == torch.inf).nonzero()[:, 0]
+    begin = guess.exp().clamp(protocol.low, protocol.high)
+    ceiling = torch.full_like(begin, protocol.high)
+    low, high = _search(cell, lanes, protocol, begin, ceiling, spread)
+    silent = (~(high < torch.inf) & (begin > protocol.low)).nonzero()[:, 0]
     if len(silent):
-        floor = math.log(protocol.low) + 1e-6
-        below = (guess[silent] - BLOCK_BELOW).clamp(min=floor)
         part = Lanes.of(tuple(t.detach().index_select(-1, silent) for t in lanes.tensors()))
-        limited = replace(protocol, high=max(float(guess[silent].exp().max()), 2 * protocol.low))
-        found = _search(cell, part, limited, below, 2.0, step_limit=2.0)
-        low[silent], high[silent] = found
+        below = torch.full_like(begin[silent], protocol.low)
+        lower, upper = _search(cell, part, protocol, below, begin[silent], LARGEST_STEP)
+        some = upper < torch.inf
+        low[silent] = torch.where(some, lower, low[silent])
+        high[silent] = torch.where(some, upper, high[silent])
     return low, high
 
 
 def _search(
-    cell: CellModel,
-    lanes: Lanes,
-    protocol: Protocol,
-    guess: Tensor,
-    spread: float,
-    *,
-    step_limit: float = 4.0,
+    cell: CellModel, lanes: Lanes, protocol: Protocol, begin: Tensor, ceiling: Tensor, spread: float
 ) -> tuple[Tensor, Tensor]:
-    low = torch.zeros_like(guess)
-    high = torch.full_like(guess, torch.inf)
-    x = guess.exp().clamp(protocol.low, protocol.high)
-    step = torch.full_like(guess, spread)
-    active = torch.arange(len(guess), device=guess.device)
+    """Outward from ``begin`` until a scale that fires and one that does not are known, then bisection; both
+    ends of the range are tried themselves."""
+    low = torch.zeros_like(begin)
+    high = torch.full_like(begin, torch.inf)
+    x = begin.clone()
+    step = torch.full_like(begin, spread)
+    active = torch.arange(len(begin), device=begin.device)
     whole = lanes
     for _ in range(MOST_RUNS):
         if not len(active):
             break
-        fired, _ = fire(cell, lanes, x[active], protocol)
-        high[active] = torch.where(fired, x[active], high[active])
-        low[active] = torch.where(fired, low[active], x[active])
-        lo, hi = low[active], high[active]
-        between = torch.sqrt(lo.clamp(min=1e-30) * hi)
-        outward = torch.where(hi == torch.inf, lo * step[active], hi / step[active])
-        open_ended = (hi == torch.inf) | (lo == 0)
-        following = torch.where(open_ended, outward, between)
-        step[active] = torch.where(open_ended, (step[active] ** 1.5).clamp(max=step_limit), step[active])
-        done = (~open_ended & (hi <= lo * (1 + protocol.tolerance))) | (
-            open_ended & ((following > protocol.high) | (following < protocol.low))
-        )
-        x[active] = following
+        tried = x[active]
+        fired, _, failed = fire(cell, lanes, tried, protocol)
+        high[active] = torch.where(fired, tried, high[active])
+        low[active] = torch.where(fired | failed, low[active], tried)
+        lo, hi, top = low[active], high[active], ceiling[active]
+        upward, downward = hi == torch.inf, lo == 0
+        outward = torch.where(upward, lo * step[active], hi / step[active])
+        outward = torch.minimum(outward.clamp(min=protocol.low), top)
+        open_ended = upward | downward
+        x[active] = torch.where(open_ended, outward, torch.sqrt(lo.clamp(min=1e-30) * hi))
+        step[active] = torch.where(open_ended, (step[active] ** 1.5).clamp(max=LARGEST_STEP), step[active])
+        ended = torch.where(upward, tried >= top, tried <= protocol.low)
+        done = torch.where(open_ended, ended, hi <= lo * (1 + protocol.tolerance)) | failed
+        high[active] = torch.where(failed, torch.nan, high[active])
         keep = (~done).nonzero()[:, 0]
         if len(keep) < len(active):
             active = active[keep]
             lanes = Lanes.of(tuple(t.detach().index_select(-1, active) for t in whole.tensors()))
     return low, high
+
+
+def log_middle(
+    low: Float[Tensor, "*lanes"], high: Float[Tensor, "*lanes"], protocol: Protocol
+) -> Float[Tensor, "*lanes"]:
+    """log of what ``find_scales`` gives: of the bracket's middle, of the lowest scale where that fires
+    already, inf and NaN as they are."""
+    floor = torch.where(low > 0, low, high).clamp(min=1e-30)
+    return torch.where(high < torch.inf, 0.5 * (floor.log() + high.log()), high)
 
 
 class _LogThreshold(torch.autograd.Function):
@@ -202,7 +229,7 @@ class _LogThreshold(torch.autograd.Function):
     ) -> Tensor:
         lanes = Lanes.of(tuple(t.detach() for t in tensors))
         low, high = find_scales(cell, lanes, protocol, guess, spread)
-        found = torch.where(high == torch.inf, high, 0.5 * (low.clamp(min=protocol.low).log() + high.log()))
+        found = log_middle(low, high, protocol)
         ctx.slopes = _slopes(cell, lanes, high, protocol) if any(ctx.needs_input_grad[4:]) else ()
         return found
 
@@ -218,7 +245,7 @@ def _slopes(cell: CellModel, lanes: Lanes, high: Tensor, protocol: Protocol) -> 
     scale = torch.where(fires, high, 0)
     with torch.enable_grad():
         leaves = tuple(t.detach().requires_grad_() for t in lanes.tensors())
-        trace = _trace(cell, Lanes.of(leaves), scale, protocol)[:, 0]
+        trace = _trace(cell, Lanes.of(leaves), scale, protocol)[0][:, 0]
         up = (trace[:-1] <= 0) & (trace[1:] > 0)
         first = up.double().argmax(0)
         rows = torch.stack([first, first + 1])
@@ -232,8 +259,8 @@ def _slopes(cell: CellModel, lanes: Lanes, high: Tensor, protocol: Protocol) -> 
     return tuple(torch.nan_to_num(s) * factor for s in slopes)
 
 
-def _trace(cell: CellModel, lanes: Lanes, scale: Tensor, protocol: Protocol) -> Tensor:
-    """V at the spike site, [samples, 1, lanes]."""
+def _trace(cell: CellModel, lanes: Lanes, scale: Tensor, protocol: Protocol) -> tuple[Tensor, Tensor]:
+    """V at the spike site, [samples, 1, lanes], and which lanes failed."""
     steps = round(protocol.window / protocol.dt)
     like = lanes.drive
     site = torch.tensor([cell.spike_site], dtype=torch.int32, device=like.device)
@@ -250,4 +277,5 @@ def _trace(cell: CellModel, lanes: Lanes, scale: Tensor, protocol: Protocol) -> 
         s.gates,
         s.calcium,
     )
-    return hh_run(cell.parent, *given, cell.membrane(like), site, dt=protocol.dt).trace
+    found = hh_run(cell.parent, *given, cell.membrane(like), site, dt=protocol.dt, limit=FIELD_LIMIT)
+    return found.trace, found.failed >= 0

@@ -122,12 +122,14 @@ def read_electrodes(path: Path, **options: Any) -> ElectrodeArray:
     Raises:
         ValueError: missing columns or electrodes, text that is no number, with its line.
     """
-    rows = {int(number(r, "electrode", k, path)): r for k, r in _rows(path, ("electrode", "x", "y"))}
+    rows = {}
+    for k, r in _rows(path, ("electrode", "x", "y")):
+        place = [number(r, c, k, path) for c in ("x", "y")]
+        place.append(number({"z": r.get("z") or "0"}, "z", k, path))
+        rows[int(number(r, "electrode", k, path))] = place
     if sorted(rows) != list(range(len(rows))):
         raise ValueError(f"{path}: electrodes must be 0 to {len(rows) - 1}, each once")
-    places = [
-        [float(rows[e]["x"]), float(rows[e]["y"]), float(rows[e].get("z") or 0.0)] for e in range(len(rows))
-    ]
+    places = [rows[e] for e in range(len(rows))]
     return ElectrodeArray(torch.tensor(places, dtype=torch.float64), **options)
 
 

@@ -65,7 +65,7 @@ class HHRun:
     Attributes:
         trace: V in mV at the recorded nodes, [samples, recorded, batch]; the first sample is the start.
         v, gates, calcium: the state after the last step.
-        failed: the step at which each lane left -200 to 200 mV and was frozen, or -1.
+        failed: the step at which a lane's |V| went beyond the limit and it was frozen, or -1.
     """
 
     trace: Tensor
@@ -92,6 +92,7 @@ def hh_run(
     dt: float,
     every: int = 1,
     block: int | None = None,
+    limit: float = reference.LARGEST,
 ) -> HHRun:
     """Run all lanes through all steps.
 
@@ -109,14 +110,17 @@ def hh_run(
         dt: step, ms.
         every: steps from one sample to the next.
         block: steps between kept states; ceil(sqrt(steps)) by default.
+        limit: mV; a lane whose |V| goes beyond it, or is NaN, fails. Fields at electrodes polarise thin axons
+            by volts, which asks for more than the 200 that suit clamps.
 
     Derivatives go to capacitance, axial, gmax, calcium_rate, drive, v0, gates0 and calcium0; a lane that
     failed has none. Second derivatives are refused.
 
     Raises:
         TypeError: dtypes that differ or are neither float32 nor float64; tables of other integers than int32.
-        ValueError: shapes that do not fit, a parent that does not stand before its child, a dt, ``every`` or
-            ``block`` that is not positive, a power above 4, a gate or recorded node that is not there.
+        ValueError: shapes that do not fit, a parent that does not stand before its child, a dt, ``every``,
+            ``block`` or ``limit`` that is not positive, a power above 4, a gate or recorded node that is not
+            there.
     """
     require_tree(parent)
     require_float(
@@ -150,6 +154,8 @@ def hh_run(
         raise TypeError("the channels' table and the recorded nodes must be torch.int32")
     if not (dt > 0 and math.isfinite(dt)) or every < 1:
         raise ValueError(f"dt={dt} and every={every} must be positive")
+    if not limit > 0:
+        raise ValueError(f"limit={limit} mV must be positive")
     _require_tables(membrane, record, gates, nodes)
     steps = waveform.shape[1]
     size = max(1, math.isqrt(max(steps - 1, 0)) + 1) if block is None else int(block)
@@ -158,8 +164,9 @@ def hh_run(
     inputs = (capacitance, axial, gmax, calcium_rate, drive, v0, gates0, calcium0)
     wanted = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
     tables = (membrane.channels, membrane.rates, membrane.reversal, membrane.pool, record)
+    limit = float(limit)
     arguments = (parent, *inputs[:5], waveform, *inputs[5:], *tables, float(dt), int(every))
-    found = _hh_run(*arguments, size) if wanted else _forward(*arguments, 0)
+    found = _hh_run(*arguments, size, limit) if wanted else _forward(*arguments, 0, limit)
     return HHRun(*found[:5])
 
 
@@ -217,6 +224,7 @@ def _fake_forward(
     dt: float,
     every: int,
     block: int,
+    limit: float = reference.LARGEST,
 ) -> tuple[Tensor, ...]:
     nodes, batch = v0.shape
     steps = waveform.shape[1]
@@ -289,15 +297,17 @@ class _HHRun(torch.autograd.Function):
         dt: float,
         every: int,
         block: int,
+        limit: float,
     ) -> Any:
-        start = (waveform, v0, gates0, calcium0, channels, rates, reversal, pool, record, dt, every, block)
-        return _forward(parent, capacitance, axial, gmax, calcium_rate, drive, *start)
+        start = (waveform, v0, gates0, calcium0, channels, rates, reversal, pool, record)
+        numbers = (dt, every, block, limit)
+        return _forward(parent, capacitance, axial, gmax, calcium_rate, drive, *start, *numbers)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         *_, failed, kept = output
         ctx.save_for_backward(*inputs[:7], *inputs[10:15], failed, kept)
-        ctx.numbers = inputs[15:]
+        ctx.numbers = inputs[15:18]
         ctx.mark_non_differentiable(failed, kept)
 
     @staticmethod
@@ -306,7 +316,7 @@ class _HHRun(torch.autograd.Function):
         # 0 times what made a lane fail may be NaN.
         whole = ctx.saved_tensors[-2] < 0
         found = tuple(torch.where(whole, g, 0) for g in found)
-        return (None, *found[:5], None, *found[5:], *[None] * 8)
+        return (None, *found[:5], None, *found[5:], *[None] * 9)
 
 
 _hh_run = differentiable(_HHRun)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from icml_kernels.neurons.hh_run.loops import back_tiles, run_tiles
+from icml_kernels.neurons.hh_run.reference import LARGEST
 from icml_kernels.njit import threads
 
 LANES = 64  # of a full tile
@@ -37,6 +38,7 @@ def forward(
     dt: float,
     every: int,
     block: int,
+    limit: float = LARGEST,
 ) -> tuple[Tensor, ...]:
     """See ``reference.forward``."""
     nodes, batch = v0.shape
@@ -53,7 +55,8 @@ def forward(
     inputs = (parent, capacitance, axial, gmax, calcium_rate, drive, waveform, v0, gates0, calcium0)
     tables = (channels, rates, reversal, pool, record)
     arrays = [t.detach().contiguous().numpy() for t in (*inputs, *tables)]
-    _share(run_tiles, batch, arrays, (v0.numpy().dtype.type(dt), every, block), [t.numpy() for t in found])
+    kind = v0.numpy().dtype.type
+    _share(run_tiles, batch, arrays, (kind(dt), every, block, kind(limit)), [t.numpy() for t in found])
     return found
 
 

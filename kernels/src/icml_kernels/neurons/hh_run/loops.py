@@ -35,7 +35,6 @@ from icml_kernels.neurons.hh_run.rows import (
 from icml_kernels.njit import njit
 from icml_kernels.series.soft_elastic.vector_math import exp
 
-LARGEST = 200  # mV: see reference.py
 DIAGONAL, RIGHT, SHARE, NERNST, ONE, CURRENT, PUSH, BY_SHARE, BY_NERNST = range(9)
 WORK = 9
 
@@ -43,8 +42,8 @@ WORK = 9
 @njit(nogil=True)
 def run_tiles(
     first, beyond, lanes, parent, capacitance, axial, gmax, calcium_rate, drive, waveform, v0, gates0,
-    calcium0, channels, rates, reversal, pool, record, dt, every, block, trace, v_end, gates_end, calcium_end,
-    failed, kept,
+    calcium0, channels, rates, reversal, pool, record, dt, every, block, limit, trace, v_end, gates_end,
+    calcium_end, failed, kept,
 ):  # fmt: skip
     """All steps of the tiles from ``first`` to ``beyond``."""
     nodes, batch = v0.shape
@@ -82,6 +81,7 @@ def run_tiles(
                 new,
                 work,
                 lost,
+                limit,
             )
             now, new = new, now
             if (t + 1) % every == 0:
@@ -127,7 +127,7 @@ def back_tiles(
             for t in range(begin, end):
                 _step(
                     False, t, lanes, parent, fixed, channels, rates, reversal, pool, waveform, dt,
-                    states[t - begin], states[t - begin + 1], work, lost,
+                    states[t - begin], states[t - begin + 1], work, lost, dt,
                 )  # fmt: skip
             for t in range(end - 1, begin - 1, -1):
                 if (t + 1) % every == 0:
@@ -154,9 +154,10 @@ def back_tiles(
 
 @njit(nogil=True)
 def _step(
-    detect, t, lanes, parent, fixed, channels, rates, reversal, pool, waveform, dt, now, new, work, lost
-):
-    """From the state ``now`` to ``new``; ``lost`` gets the step at which a lane fails."""
+    detect, t, lanes, parent, fixed, channels, rates, reversal, pool, waveform, dt, now, new, work, lost,
+    limit,
+):  # fmt: skip
+    """From the state ``now`` to ``new``; ``lost`` gets the step at which a lane leaves the limit."""
     count, gates = len(channels), len(rates)
     right = work[RIGHT]
     product(fixed[0], now[0], right)
@@ -167,7 +168,7 @@ def _step(
     _eliminate(parent, lanes, fixed[1], work[DIAGONAL], right)
     _substitute(parent, lanes, fixed[1], work[DIAGONAL], right, new[0])
     if detect:
-        _detect(t, lanes, new[0], work[ONE], lost)
+        _detect(t, lanes, limit, new[0], work[ONE], lost)
     _freeze(t, lanes, now[0], new[0], lost)
     if wet:
         calcium(now[gates + 1], work[CURRENT], fixed[3], pool[0], pool[1], exp(-dt / pool[1]), new[gates + 1])
@@ -332,10 +333,10 @@ def _silence(row, lost, lanes):
 
 
 @njit(nogil=True)
-def _detect(t, lanes, v, least, lost):
+def _detect(t, lanes, bound, v, least, lost):
     """A lane fails where some |V| is above the bound or NaN."""
     kind = v.dtype.type
-    bound, worst = kind(LARGEST), least[:lanes]
+    worst = least[:lanes]
     worst[:] = 1
     for i in range(len(v) // lanes):
         here = v[i * lanes : (i + 1) * lanes]

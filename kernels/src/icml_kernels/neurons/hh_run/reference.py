@@ -20,7 +20,7 @@ from torch import Tensor
 
 from icml_kernels.neurons.hines_solve.reference import forward as solve
 
-LARGEST = 200.0  # mV: beyond it a lane has failed
+LARGEST = 200.0  # mV: beyond it a lane has failed, where no other limit is given
 LARGEST_EXPONENT = 80.0
 # |x| below which x / (1 - exp(-x)) is summed as a series.
 NEAR = {torch.float64: 1e-4, torch.float32: 3e-2}
@@ -47,6 +47,7 @@ def forward(
     dt: float,
     every: int,
     block: int,
+    limit: float = LARGEST,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """V at the recorded nodes [steps // every + 1, nodes recorded, batch]; the last V, gates and Ca; the step
     at which each lane failed, or -1 [batch]; the state at the start of each block of steps [blocks,
@@ -62,7 +63,7 @@ def forward(
         injected = (drive * waveform[:, t, None, None]).sum(0)
         parts = _currents(gmax, channels, reversal, pool, v, gates, calcium)
         new = _new_voltage(parent, capacitance / dt, axial, parts, v, injected)
-        bad = ~(new.abs() <= LARGEST).all(0)
+        bad = ~(new.abs() <= limit).all(0)
         failed = torch.where((failed < 0) & bad, torch.full_like(failed, t), failed)
         new = torch.where(failed >= 0, v, new)
         calcium = _new_calcium(calcium, parts[2], calcium_rate, pool, decay_ca)

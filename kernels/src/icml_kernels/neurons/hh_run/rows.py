@@ -11,6 +11,7 @@ from icml_kernels.njit import njit
 from icml_kernels.series.soft_elastic.vector_math import exp
 
 LARGEST_EXPONENT = 80
+SAFE_EXPONENT = 40  # in single precision, where two exponentials are multiplied
 NEAR32, NEAR64 = 3e-2, 1e-4
 
 
@@ -152,9 +153,11 @@ def pool_back(calcium, by_share, by_nernst, half, scale, lam):
 
 @njit(nogil=True)
 def gate(v, x, out, a, b, dt):
-    """x' = inf + (x - inf) exp(-dt (alpha + beta)), with one division."""
+    """x' = inf + (x - inf) exp(-dt (alpha + beta)), in double precision with one
+    division; in single precision that would overflow, and far exponentials are cut."""
     kind = v.dtype.type
     one, half, twelfth, most = kind(1), kind(0.5), kind(1 / 12), kind(LARGEST_EXPONENT)
+    far = most if v.itemsize == 8 else kind(SAFE_EXPONENT)
     near = kind(NEAR64) if v.itemsize == 8 else kind(NEAR32)
     near_a, near_b = (near if a[6] < 0 else -one), (near if b[6] < 0 else -one)
     a0, a1, a2, a3, a4, a5, a6 = a[0], a[1], a[2], a[3], a[4], a[5], a[6]
@@ -163,23 +166,26 @@ def gate(v, x, out, a, b, dt):
         s = (v[j] - a1) * a2
         s = s if s < most else most
         s = s if s > -most else -most
-        e = exp(-s)
+        e = exp(-(far if s > far else (s if s > -far else -far)))
         close = abs(s) < near_a
         na = a0 * (one + s * half + s * s * twelfth if close else a3 + a4 * s + a5 * e)
         da = one if close else one + a6 * e
         s = (v[j] - b1) * b2
         s = s if s < most else most
         s = s if s > -most else -most
-        e = exp(-s)
+        e = exp(-(far if s > far else (s if s > -far else -far)))
         close = abs(s) < near_b
         nb = b0 * (one + s * half + s * s * twelfth if close else b3 + b4 * s + b5 * e)
         db = one if close else one + b6 * e
         p = na * db
         d = p + nb * da
         m = da * db
-        r = one / (d * m)
-        inf = p * m * r
-        out[j] = inf + (x[j] - inf) * exp(-dt * (d * d * r))
+        if v.itemsize == 8:
+            r = one / (d * m)
+            inf, total = p * m * r, d * d * r
+        else:
+            inf, total = p / d, d / m
+        out[j] = inf + (x[j] - inf) * exp(-dt * total)
 
 
 @njit(nogil=True)

@@ -19,7 +19,7 @@ from icml_kernels.neurons.hh_run.reference import LARGEST, LARGEST_EXPONENT, NEA
 
 LANES = 32
 WORK_BYTES = 2**31  # of the states of one block of steps
-_LARGEST, _MOST = tl.constexpr(LARGEST), tl.constexpr(LARGEST_EXPONENT)
+_MOST = tl.constexpr(LARGEST_EXPONENT)
 # Rows of work space: diagonal, right side, adjoint solution, derivative by V, calcium current.
 ROWS = 5
 
@@ -43,6 +43,7 @@ def forward(
     dt: float,
     every: int,
     block: int,
+    limit: float = LARGEST,
 ) -> tuple[Tensor, ...]:
     """See ``reference.forward``."""
     nodes, batch = v0.shape
@@ -54,7 +55,7 @@ def forward(
     states = torch.stack([torch.cat([v0[None], gates0, calcium0[None]])] * 2).contiguous()
     fixed = _fixed(parent, capacitance, axial, calcium_rate, gmax, drive, dt)
     work = v0.new_empty(ROWS, nodes, batch)
-    tables = _tables(channels, rates, reversal, pool, dt, v0.dtype)
+    tables = _tables(channels, rates, reversal, pool, dt, limit, v0.dtype)
     if batch:
         forward_kernel[(triton.cdiv(batch, LANES),)](
             parent, fixed, waveform.contiguous(), states, work, *tables, record, trace, kept, failed,
@@ -96,7 +97,7 @@ def backward(
     lam = torch.cat([by_v[None], by_gates, by_calcium[None]])
     lam = torch.where(whole, lam, 0).contiguous()
     grads = torch.zeros_like(fixed)
-    tables = _tables(channels, rates, reversal, pool, dt, by_v.dtype)
+    tables = _tables(channels, rates, reversal, pool, dt, LARGEST, by_v.dtype)
     wave, given = waveform.contiguous(), torch.where(whole, by_trace, 0).contiguous()
     each = (min(block, max(steps, 1)) + 1) * (gates + 2) * nodes * by_v.element_size()
     group = max(LANES, min(batch, WORK_BYTES // max(each, 1) // LANES * LANES))
@@ -126,9 +127,15 @@ def _fixed(
 
 
 def _tables(
-    channels: Tensor, rates: Tensor, reversal: Tensor, pool: Tensor, dt: float, dtype: torch.dtype
+    channels: Tensor,
+    rates: Tensor,
+    reversal: Tensor,
+    pool: Tensor,
+    dt: float,
+    limit: float,
+    dtype: torch.dtype,
 ) -> tuple[Any, ...]:
-    more = [NEAR[dtype], dt, calcium_decay(channels, pool, len(rates), dt)]
+    more = [NEAR[dtype], dt, calcium_decay(channels, pool, len(rates), dt), limit]
     numbers = torch.cat([pool, pool.new_tensor(more)])
     return channels.contiguous(), rates.contiguous(), reversal.contiguous(), numbers.contiguous()
 
@@ -234,9 +241,11 @@ def eliminate_kernel(parent, fixed, f_plane, f_batch, f_b, work, right, stride, 
 
 
 @triton.jit
-def substitute_kernel(parent, fixed, f_plane, f_batch, f_b, work, right, x, stride, b, nodes, kept):
-    """The solution from the root on; returns whether all of it is within bounds."""
-    fine = b >= 0
+def substitute_kernel(
+    parent, fixed, f_plane, f_batch, f_b, work, right, x, numbers, stride, b, nodes, kept
+):  # fmt: skip
+    """The solution from the root on; returns whether all of it is within the limit."""
+    fine, limit = b >= 0, tl.load(numbers + 8)
     for i in range(nodes):
         p = tl.load(parent + i)
         above = kept & (b * 0 + p >= 0)
@@ -245,7 +254,7 @@ def substitute_kernel(parent, fixed, f_plane, f_batch, f_b, work, right, x, stri
         own = tl.load(right + i * stride + b, mask=kept, other=0.0)
         value = (own + g * known) * tl.load(work + i * stride + b, mask=kept, other=1.0)
         tl.store(x + i * stride + b, value, mask=kept)
-        fine = fine & (tl.abs(value) <= _LARGEST)
+        fine = fine & (tl.abs(value) <= limit)
     return fine
 
 
@@ -273,7 +282,9 @@ def step_kernel(
         level = rest + tau * tl.maximum(entry, 0.0)
         tl.store(new + (gates + 1) * plane + at, level + (calcium - level) * decay, mask=kept)
     eliminate_kernel(parent, fixed, f_plane, f_batch, f_b, work, right, stride, b, nodes, kept)
-    fine = substitute_kernel(parent, fixed, f_plane, f_batch, f_b, work, right, new, stride, b, nodes, kept)
+    fine = substitute_kernel(
+        parent, fixed, f_plane, f_batch, f_b, work, right, new, numbers, stride, b, nodes, kept
+    )  # fmt: skip
     if DETECT:
         lost = tl.where((lost < 0) & (fine == 0), t, lost)
     frozen = (lost >= 0) & (lost <= t)
@@ -301,8 +312,9 @@ def forward_kernel(
     KEEP: tl.constexpr, BLOCK_B: tl.constexpr,
 ):  # fmt: skip
     """All steps; ``states`` holds the first state twice, and alternates."""
-    b = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)
+    b = tl.program_id(0).to(tl.int64) * BLOCK_B + tl.arange(0, BLOCK_B)
     kept = b < batch
+    batch = tl.cast(batch, tl.int64)  # offsets go beyond 2^31
     plane = nodes * batch
     whole = (gates + 2) * plane
     lost = tl.load(failed + b, mask=kept, other=-1)
@@ -401,8 +413,9 @@ def backward_kernel(
 ):  # fmt: skip
     """The reverse sweep of the lanes from ``first`` to ``first + width``; ``lam`` begins as the derivatives
     by the last state and ends as those by the first."""
-    b = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)
+    b = tl.program_id(0).to(tl.int64) * BLOCK_B + tl.arange(0, BLOCK_B)
     kept = b < width
+    batch, stride = tl.cast(batch, tl.int64), tl.cast(stride, tl.int64)  # offsets go beyond 2^31
     f_b = first + b
     plane, f_plane = nodes * stride, nodes * batch
     whole = (gates + 2) * plane
@@ -460,7 +473,7 @@ def backward_kernel(
             eliminate_kernel(parent, fixed, f_plane, batch, f_b, work, lam_right, stride, b, nodes, kept)
             mu = work + 2 * plane
             substitute_kernel(
-                parent, fixed, f_plane, batch, f_b, work, lam_right, mu, stride, b, nodes, kept
+                parent, fixed, f_plane, batch, f_b, work, lam_right, mu, numbers, stride, b, nodes, kept
             )  # fmt: skip
             for i in range(nodes):
                 at, f_at = i * stride + b, i * batch + f_b

@@ -5,6 +5,7 @@ Two products with the basis a pass. A compiled loop over columns reads the basis
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,8 +26,23 @@ def block_b_orth(
         c += step.T
         rows = torch.addmm(rows, step, q.T, alpha=-1.0)
         images = rows if standard else torch.addmm(images, step, bq.T, alpha=-1.0)
-    mix, r = factors((rows.conj() @ images.T), before, cut)
+    gram = rows.conj() @ images.T
+    mix, r = factors(gram, before, cut) if gram.is_cuda else _factors(gram, before, cut)
     return (mix.T @ rows).T, c, r
+
+
+def _factors(gram: Tensor, before: Tensor, cut: float) -> tuple[Tensor, Tensor]:
+    """`reference.factors` in NumPy: on a matrix of eight rows the calls cost more than the sums."""
+    g, length = gram.numpy(), before.numpy()
+    length = np.where(length > 0, length, 1)
+    scaled = g / (length[:, None] * length)
+    values, vectors = np.linalg.eigh((scaled + scaled.conj().T) / 2)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    root = np.sqrt(np.maximum(values, 0))
+    kept = (root > cut) & (values > 8 * np.finfo(values.dtype).eps * max(float(values.max(initial=0)), 0.0))
+    mix = vectors / length[:, None] * np.where(kept, 1 / np.where(kept, root, 1), 0).astype(values.dtype)
+    r = (np.where(kept, root, 0).astype(values.dtype) * vectors).conj().T * length
+    return torch.from_numpy(np.ascontiguousarray(mix)), torch.from_numpy(np.ascontiguousarray(r))
 
 
 def _products(w: Tensor, bw: Tensor) -> Tensor:
