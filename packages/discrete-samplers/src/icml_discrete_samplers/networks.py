@@ -293,13 +293,16 @@ class _Block(nn.Module):
         return h + self.forward_layers(self.norm_forward(h))
 
 
+START = 1e-9  # standard deviation of the last layer of a bridge's network before training
+
+
 class UniformMLP(nn.Module):
     """Logits of the next state of every site, for kernels that redraw all sites at each step.
 
     Residual layers with SELU; one-hot symbols and a sinusoidal embedding of the time are added up. The
-    reference
-    process, which stays with logit ``stay`` and else moves evenly, is added to the output, whose layer
-    starts at 0: an untrained network is the reference.
+    reference process, which stays with logit ``stay`` and else moves evenly, is added to the output, whose
+    layer starts at 1e-9: an untrained network is the reference to seven digits, and no matrix is zero, which
+    optimizers on spheres could not place.
 
     Args:
         D: sites.
@@ -334,7 +337,7 @@ class UniformMLP(nn.Module):
             self.time = nn.Linear(hidden, hidden)
             self.layers = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(layers))
             self.head = nn.Linear(hidden, D * V)
-        nn.init.zeros_(self.head.weight)
+            nn.init.normal_(self.head.weight, std=START)
         nn.init.zeros_(self.head.bias)
         rates = torch.exp(torch.linspace(0, math.log(1000.0), hidden // 2))
         self.register_buffer("rates", rates, persistent=False)
