@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from icml_hhmea.parameters import Bounds
 
 UNLIKELY = 1e-3
+FEWEST = 200  # valid simulations below which a classifier would cut by what it has learnt by heart
 LOST = 1e-3  # share of valid parameters that the classifier may cut off
 ACCEPTANCE_DRAWS = 512  # from which a posterior's mass inside the cut is found
 KIND = "icml-hhmea-npe"
@@ -103,7 +104,7 @@ class AmortisedPosterior:
         report: Callable[[int, float], None] | None = None,
     ) -> AmortisedPosterior:
         """Train on simulations; those that are not valid, or whose features are not finite, train the
-        classifier.
+        classifier, from 200 valid ones on.
 
         Raises:
             ValueError: shapes that do not fit, theta outside the bounds, fewer than ten valid simulations, or
@@ -122,7 +123,7 @@ class AmortisedPosterior:
                 f"{int(good.sum())} of {len(theta)} simulations are valid; at least 10 are needed"
             )
         generator = torch.Generator().manual_seed(self.options.seed)
-        if not bool(good.all()):
+        if not bool(good.all()) and int(good.sum()) >= FEWEST:
             self._train_classifier(u, good, generator)
         u, x = u[good], features[good].float()
         self.shift, self.scale = x.mean(0), x.std(0).clamp(min=1e-4)
