@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icml_core.checkpoint import load_state, save_state
+from icml_core.checkpoint import load_state, save_state, stored_identity
 from safetensors.torch import save_file
 
 KIND = "a-training"
@@ -161,3 +161,16 @@ def test_damaged_checkpoints_are_refused(tmp_path, metadata, message):
     save_file({"a": torch.zeros(1)}, tmp_path / "c.safetensors", metadata)
     with pytest.raises(ValueError, match=message):
         load_state(tmp_path / "c.safetensors", kind=KIND, identity={})
+
+
+def test_a_file_says_what_it_is_the_state_of(tmp_path):
+    path = tmp_path / "state.safetensors"
+    save_state(path, {"x": torch.zeros(2)}, kind="thing", identity={"options": {"width": 3}})
+    assert stored_identity(path, kind="thing") == {"options": {"width": 3}}
+    with pytest.raises(ValueError, match="not the state of a other"):
+        stored_identity(path, kind="other")
+    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+        stored_identity(tmp_path / "none", kind="thing")
+    path.write_bytes(b"no tensors")
+    with pytest.raises(ValueError, match="is no safetensors file"):
+        stored_identity(path, kind="thing")

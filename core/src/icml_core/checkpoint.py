@@ -8,6 +8,8 @@ continue anything else.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,24 +72,10 @@ def load_state(
         FileNotFoundError: there is no such file.
         ValueError: not such a file, a newer format, or another training (the differing entries are shown).
     """
-    safetensors = _safetensors()
-    if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint {path}")
-    try:
-        with safetensors.safe_open(path, framework="pt", device=str(device)) as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 not a dict
-    except Exception as error:
-        raise ValueError(f"{path} is no safetensors file: {error}") from error
-    if metadata.get("kind") != kind:
-        raise ValueError(f"{path} holds {metadata.get('kind')!r}, not the state of a {kind}")
-    try:
-        version = int(metadata["format"])
-        written, tree = json.loads(metadata["identity"]), json.loads(metadata["tree"])
-    except (KeyError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: its metadata are damaged: {error}") from error
-    if version > FORMAT:
-        raise ValueError(f"{path} has format {version}; this version reads up to {FORMAT}")
+    with _opened(path, device) as file:
+        metadata = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 not a dict
+    written, tree = _described(path, metadata, kind)
     different = differences(written, json.loads(json.dumps(identity)), may_differ)
     if different:
         raise ValueError(f"{path} belongs to another training: {'; '.join(different)}")
@@ -98,6 +86,23 @@ def load_state(
     if not isinstance(state, dict):
         raise ValueError(f"{path}: its tree is {type(state).__name__}, not a dict")
     return state
+
+
+def stored_identity(path: Path, *, kind: str) -> Any:
+    """The ``identity`` that a file was saved with; no tensor is read.
+
+    Args:
+        path: the file.
+        kind: as in :func:`save_state`.
+
+    Raises:
+        NeedsError: safetensors is not installed.
+        FileNotFoundError: there is no such file.
+        ValueError: not such a file, or a newer format.
+    """
+    with _opened(path) as file:
+        metadata = file.metadata() or {}
+    return _described(path, metadata, kind)[0]
 
 
 def differences(old: Any, new: Any, may_differ: tuple[str, ...] = (), where: str = "") -> list[str]:
@@ -111,6 +116,33 @@ def differences(old: Any, new: Any, may_differ: tuple[str, ...] = (), where: str
             )
         ]
     return [] if where in may_differ or old == new else [f"{where} was {old!r}, now {new!r}"]
+
+
+@contextmanager
+def _opened(path: Path, device: str | torch.device = "cpu") -> Iterator[Any]:
+    """The open file; whatever goes wrong inside is a ValueError that names it."""
+    safetensors = _safetensors()
+    if not path.is_file():
+        raise FileNotFoundError(f"no checkpoint {path}")
+    try:
+        with safetensors.safe_open(path, framework="pt", device=str(device)) as file:
+            yield file
+    except Exception as error:
+        raise ValueError(f"{path} is no safetensors file: {error}") from error
+
+
+def _described(path: Path, metadata: dict[str, str], kind: str) -> tuple[Any, Any]:
+    """The identity and the tree in a file's metadata."""
+    if metadata.get("kind") != kind:
+        raise ValueError(f"{path} holds {metadata.get('kind')!r}, not the state of a {kind}")
+    try:
+        version = int(metadata["format"])
+        identity, tree = json.loads(metadata["identity"]), json.loads(metadata["tree"])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: its metadata are damaged: {error}") from error
+    if version > FORMAT:
+        raise ValueError(f"{path} has format {version}; this version reads up to {FORMAT}")
+    return identity, tree
 
 
 def _safetensors() -> Any:

@@ -150,7 +150,7 @@ class Bridge:
             FileNotFoundError: no such file.
             ValueError: another kind of file.
         """
-        config = saved_network(File(path))
+        config = saved_network(File(path), KIND)
         state = load_state(File(path), kind=KIND, identity={"network": config}, device=device)
         models: list[UniformMLP] = []
         if not isinstance(config.get("steps"), int) or config["steps"] < 1:

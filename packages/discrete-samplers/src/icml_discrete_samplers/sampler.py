@@ -4,14 +4,13 @@ it in.
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from pathlib import Path as File
 from typing import Any, NamedTuple
 
 import torch
-from icml_core.checkpoint import load_state, save_state
+from icml_core.checkpoint import load_state, save_state, stored_identity
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
@@ -324,21 +323,18 @@ class MaskedSampler:
         return Path(x, order, sizes), torch.cat([log_prob for _, log_prob in parts])
 
 
-def saved_network(path: File) -> dict[str, Any]:
+def saved_network(path: File, kind: str = KIND) -> dict[str, Any]:
     """The configuration of the network in a saved file.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: it is none of ours.
     """
-    from safetensors import safe_open
-
     if not path.is_file():
         raise FileNotFoundError(f"no saved sampler {path}")
     try:
-        with safe_open(path, framework="pt") as file:
-            config = json.loads((file.metadata() or {})["identity"])["network"]
-    except Exception as error:
+        config = stored_identity(path, kind=kind)["network"]
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is no saved sampler of icml-discrete-samplers: {error}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path}: the network's configuration is damaged")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from safetensors import safe_open
+from icml_core.checkpoint import stored_identity
 
 from icml_hhmea.npe import KIND, NPEOptions
 
@@ -17,16 +16,10 @@ def options_of(path: Path) -> tuple[int, NPEOptions]:
         FileNotFoundError: there is no such file.
         ValueError: it holds no flow.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no file {path}")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-        identity = json.loads(metadata["identity"])
+        identity = stored_identity(Path(path), kind=KIND)
         options = NPEOptions(**identity["options"])
         names = [str(n) for n in identity["names"]]
-    except Exception as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} holds no trained flow: {error}") from error
-    if metadata.get("kind") != KIND:
-        raise ValueError(f"{path} holds {metadata.get('kind')!r}, not a trained flow")
     return sum(name.startswith("log threshold") for name in names), options

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from icml_core.checkpoint import load_state, save_state
+from icml_core.checkpoint import load_state, save_state, stored_identity
 
 if TYPE_CHECKING:
     from icml_leakgfn.gfn import LeakGFN
@@ -107,16 +107,10 @@ def saved_options(path: Path, known: frozenset[str]) -> dict[str, Any]:
         FileNotFoundError: no such file.
         ValueError: no file of this kind.
     """
-    from safetensors import safe_open
-
-    if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint {path}")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-        options = json.loads(metadata["identity"])["options"] if metadata.get("kind") == KIND else None
-    except Exception as error:
+        options = stored_identity(path, kind=KIND)["options"]
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is no file of a trained flow network: {error}") from error
     if not isinstance(options, dict):
-        raise ValueError(f"{path} holds {metadata.get('kind')!r}, not a trained flow network")
+        raise ValueError(f"{path}: the options in it are damaged")
     return {name: value for name, value in options.items() if name in known}
